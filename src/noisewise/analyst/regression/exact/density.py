@@ -177,6 +177,9 @@ class CollapsedPosterior:
         scalars[CONSTANT] += sum(_log_noise_constant(holder) for holder in holders)
         scalars[CONSTANT] += np.log(rough.scale).sum()
         scalars[SPIKE] = rough.spike
+        if rough.spike < 0.0:
+            m = int((scale[0, -1, 1:-1] != 0).sum())
+            scalars[CONSTANT] += (1.0 - 0.5 * m) * math.log(2.0) - math.lgamma(0.5 * m)
         self._omega = omega = self._sigma = sigma = np.zeros((2, 0))
         if isinstance(prior, ScaleFreePrior):
             total = sum(rough.rows)

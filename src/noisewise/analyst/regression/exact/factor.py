@@ -99,6 +99,9 @@ def partial_row(K: FloatArray, a: int, known: IntArray, log_length: float, spike
         if not (stretch > 0.0 and slope > 0.0 and R < 1e6):
             return -np.inf
         logp += (m - 1) * math.log(stretch) + math.log(slope)
+    elif spike < 0.0:
+        r /= -spike
+        logp += m * math.log(r) - 0.5 * r * r
     left = 1.0
     length = math.exp(log_length)
     product = 1.0  # of Jacobians, one logarithm for many
@@ -190,6 +193,13 @@ def _partial_row_adjoint(
         pull = pull * by_r + (m - 1) * by_r / stretch + bend
         for i in range(m):
             grad[i] += pull * z[i] / r
+    elif spike < 0.0:
+        r = 1e-24
+        for i in range(m):
+            r += z[i] * z[i]
+        for i in range(m):
+            grad[i] += (m / r - 1.0 / (spike * spike)) * z[i]
+        grad[m + 1] = r / (spike * spike) - m
 
 
 @compiled
@@ -351,7 +361,19 @@ def factor(
             if partial[a]:
                 length, _, log_slope, _ = log_length(x[cursor], centre[cursor], scale[cursor])
                 logp += log_slope
-                logp += partial_row(K, a, known[a], length, spike if a == P - 1 else 0.0)
+                of_row = spike if a == P - 1 else 0.0
+                if of_row < 0.0:
+                    cursor += 1
+                    of_row = -math.exp(centre[cursor] + scale[cursor] * x[cursor])
+                    at = cursor - 1
+                    g2 = of_row * of_row
+                    for b in range(a - 1, 0, -1):
+                        if not known[a, b]:
+                            at -= 1
+                            t2 = g2 / (g2 + scale[at] * scale[at])
+                            K[a, b] *= math.sqrt(t2)
+                            logp += 0.5 * math.log(t2)
+                logp += partial_row(K, a, known[a], length, of_row)
                 if not logp > -np.inf:
                     return cursor, -np.inf
             else:
@@ -500,16 +522,28 @@ def factor_adjoint(
                 free += not known[a, b]
             for i in range(free):
                 row[i] = centre[cursor + i] + scale[cursor + i] * x[cursor + i]
+            of_row, size = spike if a == P - 1 else 0.0, cursor + free + 1
+            if of_row < 0.0:
+                of_row = -math.exp(centre[size] + scale[size] * x[size])
+                g2 = of_row * of_row
+                for i in range(free):
+                    row[i] *= math.sqrt(g2 / (g2 + scale[cursor + i] ** 2))
             # Fbar is of no more use.
-            _partial_row_adjoint(
-                K, Kbar, a, known[a], spike if a == P - 1 else 0.0, row, Fbar[0], grad[cursor:]
-            )
+            _partial_row_adjoint(K, Kbar, a, known[a], of_row, row, Fbar[0], grad[cursor:])
             for i in range(free):
+                if of_row < 0.0:
+                    g2 = of_row * of_row
+                    t2 = g2 / (g2 + scale[cursor + i] ** 2)
+                    grad[size] += (grad[cursor + i] * row[i] + 1.0) * (1.0 - t2)
+                    grad[cursor + i] *= math.sqrt(t2)
                 grad[cursor + i] *= scale[cursor + i]
             cursor += free
             _, slope, _, bend = log_length(x[cursor], centre[cursor], scale[cursor])
             grad[cursor] = grad[cursor] * slope + bend
             cursor += 1
+            if of_row < 0.0:
+                grad[cursor] *= scale[cursor]
+                cursor += 1
             continue
         for b in range(a):
             if not known[a, b]:

@@ -435,6 +435,7 @@ def logp_and_gradient(
         for a in range(1, P):
             for b in range(a + 1):
                 end -= not known[j, a, b]
+        end -= j == 0 and scalars[SPIKE] < 0.0
         if mapped:
             end = _mapped_adjoint(
                 j, J, x, end, n, known[j], relative[j], partial[j], scalars, centre, scale,

@@ -170,7 +170,15 @@ def rough_coordinates(
             centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free])
             if j == 0 and spiked and row == k + 1 and len(free) > 2:
                 inner = free[:-1]
-                spike, centre[row, inner] = _spike(centre[row, inner], unit[row, inner])
+                if alone and own_size(centre[row, inner], unit[row, inner]):
+                    spike = -1.0
+                    size = (_log_size(centre[row, inner], unit[row, inner]), 0.7)
+                    centre[row, inner] = 0.0
+                    if os.environ.get("NW_SHOW"): print("units", unit[row, inner][[0,1,2,len(inner)//2,-3,-2,-1]])
+                    if os.environ.get("NW_UNIT"): unit[row, inner] = 1e3
+                    else: unit[row, inner] = float(os.environ.get("NW_F","1.5"))/np.sqrt(1.0/unit[row, inner]**2-1.0+1e-6)
+                else:
+                    spike, centre[row, inner] = _spike(centre[row, inner], unit[row, inner])
         for row in np.flatnonzero(tied[j]):
             centre[row], unit[row] = _tied_row(holder, int(row), centre, F)
         if holder.n_is_private:
@@ -179,6 +187,9 @@ def rough_coordinates(
         coordinates[tied[j], tied[j]] = False
         centres.append(centre[coordinates])
         units.append(unit[coordinates])
+    if spike < 0.0:
+        centres.append(np.array(size[:1]))
+        units.append(np.array(size[1:]))
     if isinstance(prior, NormalInverseGammaIndependent):
         # ln sigma2 is counted from the log residual variance of the reference holder.
         centres.append(np.zeros(1))
@@ -338,6 +349,17 @@ def _spike(centre: FloatArray, unit: FloatArray) -> tuple[float, FloatArray]:
         else:
             high = middle
     return radius, centre / max(length, 1e-9) * max(low, 0.5 * radius)
+
+
+import os
+def own_size(centre, unit):
+    ratio=np.abs(centre)/unit
+    if os.environ.get("NW_SHOW"): print("OWN", len(centre), "unit2", (unit**2).sum(), "ratio max", ratio.max(), "rms", np.sqrt((ratio**2).mean()))
+    return os.environ.get("NW_OWN","1")=="1"
+
+def _log_size(centre, unit):
+    length = math.sqrt(float((centre**2).sum()))
+    return math.log(min(max(length, 0.1), 1.0) / math.sqrt(len(centre)))
 
 
 def _is_partial(information: FloatArray, F: FloatArray) -> BoolArray:
