@@ -20,6 +20,7 @@ from noisewise.analyst.regression.priors import (
     ScaleFreePrior,
 )
 
+from .size_law import log_size_and_law
 from .test_collapsed import STENCIL, observe, point_off_the_kinks
 from .test_scale_free import log_marginal
 
@@ -104,9 +105,9 @@ def expected(posterior, x, law):
     def everything(point):
         values, A, *_ = parameters(posterior, point)
         entries = [g[-len(f) :][f] for g, f in zip(A, free, strict=True)]
-        return np.concatenate([*entries, values])
+        return np.concatenate([*entries, log_size_and_law(posterior, point)[0], values])
 
-    total = log_hyperprior(*values[:2], m, T, law)
+    total = log_hyperprior(*values[:2], m, T, law) + log_size_and_law(posterior, x)[1]
     # The regression alone: the test of the scale-free prior has it with one law for all.
     pooled, one = A.sum(axis=0), ScaleFreeCovariates.default(k)
     psi = np.ones(k)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from noisewise.analyst.regression.exact import density, scale_free
+from noisewise.analyst.regression.exact import density, sampler, scale_free
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
-from noisewise.analyst.regression.exact.factor import log_length, spike_radius
+from noisewise.analyst.regression.exact.factor import log_length
 from noisewise.analyst.regression.exact.prior import HALF_T, scale_free_integral
 from noisewise.analyst.regression.exact.sampler import (
     sample_enough,
@@ -22,6 +22,7 @@ from noisewise.analyst.regression.exact.sampler import (
 from noisewise.analyst.regression.observation import Observation
 from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
 
+from .size_law import log_size_and_law
 from .test_collapsed import observe
 
 CASES = {
@@ -98,7 +99,7 @@ def log_marginal(A, psi, prior, covariates, guess=None):
 
 
 def free_statistics(posterior, x):
-    """All that the coordinates stand for: the free entries of each A_j (n first), and ln psi.
+    """All that the coordinates stand for: free entries of each A_j (n first), ln size and ln psi.
 
     Columns are in the order of the arrays.
     """
@@ -113,7 +114,8 @@ def free_statistics(posterior, x):
         gram[np.tril(known == 0)]
         for gram, known in ((A[j], a.known[i]) for i, j in enumerate(posterior.order))
     ]
-    return np.concatenate([*entries, log_psi]), A, np.exp(log_psi)
+    log_size, _ = log_size_and_law(posterior, x)
+    return np.concatenate([*entries, log_size, log_psi]), A, np.exp(log_psi)
 
 
 def counted_from(centre, A):
@@ -128,8 +130,9 @@ def expected(posterior, x, centre=0.0):
     _, grams, psi = free_statistics(posterior, x)
     centre = np.broadcast_to(centre, posterior.k)[np.array(posterior.columns[1:-1]) - 1]
     prior, covariates = ScaleFreePrior(posterior.k), ScaleFreeCovariates.default(posterior.k)
+    law_of_size = log_size_and_law(posterior, x)[1]
     pooled, guess = counted_from(centre, grams.sum(axis=0)), posterior.arrays.n.sum()
-    total = log_marginal(pooled, psi, prior, covariates, guess)
+    total = log_marginal(pooled, psi, prior, covariates, guess) + law_of_size
     p = posterior.k + 1
     for i, j in enumerate(posterior.order):
         gram, a = grams[j], posterior.arrays
@@ -318,16 +321,6 @@ def _slope(function, at, which):
     return (function(at + step) - function(at - step)) / 2e-5
 
 
-@pytest.mark.parametrize("k", [2, 5, 20])
-def test_the_map_of_the_spike(k):
-    for r in (0.01, 0.3, 2.0):
-        R, slope, bend = spike_radius(r, k, 0.4)
-        up, down = spike_radius(r + 1e-6, k, 0.4), spike_radius(r - 1e-6, k, 0.4)
-        assert slope == pytest.approx((up[0] - down[0]) / 2e-6, rel=1e-5)
-        assert bend == pytest.approx((math.log(up[1]) - math.log(down[1])) / 2e-6, rel=1e-5)
-        assert R > 0
-
-
 @pytest.mark.parametrize(
     ("n", "k"), [(n, k) for n in (5, 8, 40, 400, 100_000) for k in (0, 1, 3) if n >= k + 3]
 )
@@ -421,7 +414,7 @@ def test_the_best_known_column_comes_first(monkeypatch):
 
 
 def test_draws_that_depend_on_each_other_are_drawn_once_more(monkeypatch):
-    monkeypatch.setattr(density, "_best_known_first", lambda seen, columns: columns)
+    monkeypatch.setattr(sampler, "_WANTED", 0.6)
     posterior = CollapsedPosterior(
         [narrow_first()], ScaleFreePrior(2), ScaleFreeCovariates.default(2)
     )

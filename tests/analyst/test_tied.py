@@ -18,6 +18,7 @@ from noisewise.analyst.regression.priors import (
     ScaleFreePrior,
 )
 
+from .size_law import log_size_and_law
 from .test_collapsed import point_off_the_kinks
 
 # Levels of the categories, then how many numbers stand before and after their indicators.
@@ -109,10 +110,12 @@ def log_density(posterior, x, entries):
 
     def free(point):
         A = posterior.statistics(point)[0]
-        return np.array([*(A[at] for at in entries), *point[len(entries) :]])
+        size, _ = log_size_and_law(posterior, point)
+        return np.array([*(A[at] for at in entries), *size, *point[len(entries) + len(size) :]])
 
     jacobian = [(free(x + step) - free(x - step)) / 2e-5 for step in steps]
-    return posterior.logp_and_gradient(x)[0] - np.linalg.slogdet(np.array(jacobian))[1]
+    density = posterior.logp_and_gradient(x)[0] - log_size_and_law(posterior, x)[1]
+    return density - np.linalg.slogdet(np.array(jacobian))[1]
 
 
 def log_block(n, A, psi, nu):

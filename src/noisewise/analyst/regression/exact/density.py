@@ -53,8 +53,8 @@ from noisewise.analyst.regression.exact.prior import (
     PSI_POWER,
     SCALARS,
     SCALE_FREE,
+    SIZE_AT,
     SMOOTHING,
-    SPIKE,
 )
 from noisewise.analyst.regression.exact.start import rough_coordinates
 from noisewise.analyst.regression.observation import Observation, common_k
@@ -176,8 +176,8 @@ class CollapsedPosterior:
                 scalars[CONSTANT] += log_covariance(N, k, nu) + log_mean(N, k, lam)
         scalars[CONSTANT] += sum(_log_noise_constant(holder) for holder in holders)
         scalars[CONSTANT] += np.log(rough.scale).sum()
-        scalars[SPIKE] = rough.spike
-        if rough.spike < 0.0:
+        scalars[SIZE_AT] = rough.size_at
+        if rough.size_at > 0:
             m = int((scale[0, -1, 1:-1] != 0).sum())
             scalars[CONSTANT] += (1.0 - 0.5 * m) * math.log(2.0) - math.lgamma(0.5 * m)
         self._omega = omega = self._sigma = sigma = np.zeros((2, 0))
@@ -241,7 +241,7 @@ class CollapsedPosterior:
         work = self.workspace()
         for point, latent in zip(points, out, strict=True):
             statistics(
-                point, a.n, a.values, a.known, a.relative, a.partial, a.scalars[SPIKE], a.centre,
+                point, a.n, a.values, a.known, a.relative, a.partial, a.scalars[SIZE_AT], a.centre,
                 a.scale, a.maps, work, latent,
             )  # fmt: skip
         out = out[:, np.argsort(self.order)][..., self._place, :][..., self._place]
@@ -257,7 +257,7 @@ class CollapsedPosterior:
         out = np.zeros((len(x), *a.values.shape[1:]))
         pooled_factors(
             np.ascontiguousarray(x), a.n, a.values, a.known, a.relative, a.partial,
-            a.scalars[SPIKE], a.centre, a.scale, a.maps, self.workspace(), out,
+            a.scalars[SIZE_AT], a.centre, a.scale, a.maps, self.workspace(), out,
         )  # fmt: skip
         return out
 
@@ -345,7 +345,7 @@ class CollapsedPosterior:
         work = self.workspace()
         for i, (point, own) in enumerate(zip(x, y, strict=True)):
             total_statistics(
-                point, a.n, a.known, a.values, a.relative, a.partial, a.scalars[SPIKE], a.centre,
+                point, a.n, a.known, a.values, a.relative, a.partial, a.scalars[SIZE_AT], a.centre,
                 a.scale, a.maps, work,
             )  # fmt: skip
             lam[i], nu[i] = between(math.sinh(own[0]), math.sinh(own[1]), k)

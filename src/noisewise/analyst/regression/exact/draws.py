@@ -11,7 +11,7 @@ from noisewise.analyst.regression.exact.factor import SHARED_BUFFERS, total_stat
 from noisewise.analyst.regression.exact.holders import pooled_factor
 from noisewise.analyst.regression.exact.prior import (
     KEEPS_SIGMA2,
-    SPIKE,
+    SIZE_AT,
     factor_covariates,
     factor_regression,
     log_precisions,
@@ -61,7 +61,7 @@ def conjugate_draws(
     psi, k = work[5, 0, : psi_rate.size], P - 2
     for i in range(x.shape[0]):
         end = total_statistics(
-            x[i], n, known, values, relative, partial, scalars[SPIKE], centre, scale, maps, work
+            x[i], n, known, values, relative, partial, scalars[SIZE_AT], centre, scale, maps, work
         )
         t = 1.0
         if keeps_sigma2:
@@ -108,7 +108,7 @@ def pooled_factors(
     known: IntArray,
     relative: IntArray,
     partial: BoolArray,
-    spike: float,
+    size_at: float,
     centre: FloatArray,
     scale: FloatArray,
     maps: FloatArray,
@@ -118,7 +118,7 @@ def pooled_factors(
     """`holders.pooled_factor` at each row of x into the lower triangles of `out`."""
     for i in range(x.shape[0]):
         total_statistics(
-            x[i], n, known, values, relative, partial, spike, centre, scale, maps, work
+            x[i], n, known, values, relative, partial, size_at, centre, scale, maps, work
         )
         pooled_factor(n.size, work)
         for a in range(out.shape[1]):

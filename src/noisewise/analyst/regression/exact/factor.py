@@ -40,18 +40,9 @@ PLAIN, REGRESSION, SPREADS, MEANS, RELATIVE = 0, 1, 2, 4, 7
 
 
 @compiled
-def spike_radius(r: float, k: int, r0: float) -> Any:
-    """R(r) = r0 G(r / r0), G(x) = x^k (1 + x²)^(-(k-1)/2), with R' and (ln R')'.
-
-    The scale-free prior is flat in the length of y's row (l_1, ..., l_k), so its density has a
-    spike |l|^-(k-1) at 0. R is like r^k near 0 and like r far out, which flattens it.
-    """
-    x = r / r0
-    x2 = x * x
-    G = math.exp(k * math.log(x) - 0.5 * (k - 1) * math.log1p(x2))
-    slope = G / x * (k + x2) / (1.0 + x2)
-    bend = (k - 1) / x - (k + 1) * x / (1.0 + x2) + 2.0 * x / (k + x2)
-    return r0 * G, slope, bend / r0
+def narrowed(size: float, unit: float) -> Any:
+    """t² = size² / (size² + unit²): an entry of y's row has the unit t unit (`kernels`)."""
+    return size * size / (size * size + unit * unit)
 
 
 @compiled
@@ -83,34 +74,28 @@ def log_length(x: float, centre: float, scale: float) -> Any:
 
 
 @compiled
-def partial_row(K: FloatArray, a: int, known: IntArray, log_length: float, spike: float) -> Any:
+def partial_row(K: FloatArray, a: int, known: IntArray, log_length: float, size: float) -> Any:
     """Row a of K from its partial correlations, which stand at its free entries K_a1 ... K_a,a-1.
 
     Entries that are known are passed over: the length is that of the others, so that no value of
     the coordinates is impossible. Returns the log Jacobian of (the free K_ab, ln K_aa), -inf off
-    the support.
+    the support. Where the row has a size, which is 0 otherwise, the law of its logarithm is added,
+    without its constant.
     """
-    m, r = _free_part(K, a, known)
+    m, r2 = _free_part(K, a, known)
     logp = m * log_length
-    stretch = 1.0
-    if spike > 0.0 and m > 1:
-        R, slope, _ = spike_radius(r, m, spike)
-        stretch = R / r
-        if not (stretch > 0.0 and slope > 0.0 and R < 1e6):
-            return -np.inf
-        logp += (m - 1) * math.log(stretch) + math.log(slope)
-    elif spike < 0.0:
-        r /= -spike
-        logp += m * math.log(r) - 0.5 * r * r
+    if size > 0.0:
+        r2 /= size * size
+        logp += 0.5 * (m * math.log(r2 + 1e-300) - r2)
     left = 1.0
     length = math.exp(log_length)
     product = 1.0  # of Jacobians, one logarithm for many
     for b in range(1, a):
         if known[b]:
             continue
-        v2 = TAIL * (stretch * K[a, b]) ** 2
+        v2 = TAIL * K[a, b] ** 2
         root = math.sqrt(1.0 + v2)
-        y = stretch * K[a, b] * root
+        y = K[a, b] * root
         if not abs(y) < 300.0:
             return -np.inf
         e = math.exp(-abs(y))
@@ -128,13 +113,13 @@ def partial_row(K: FloatArray, a: int, known: IntArray, log_length: float, spike
 
 @compiled
 def _free_part(K: FloatArray, a: int, known: IntArray) -> Any:
-    """Number and length of the free entries K_a1 ... K_a,a-1."""
+    """Number and sum of squares of the free entries K_a1 ... K_a,a-1."""
     m, total = 0, 0.0
     for b in range(1, a):
         if not known[b]:
             m += 1
             total += K[a, b] * K[a, b]
-    return m, math.sqrt(total) + 1e-12
+    return m, total
 
 
 @compiled
@@ -143,7 +128,7 @@ def _partial_row_adjoint(
     Kbar: FloatArray,
     a: int,
     known: IntArray,
-    spike: float,
+    size: float,
     z: FloatArray,
     lengths: FloatArray,
     grad: FloatArray,
@@ -164,19 +149,16 @@ def _partial_row_adjoint(
             square += K[a, b] * K[a, b]
     left = math.sqrt(square)
     grad[m] = tail + m
-    stretch, r, R, slope, bend, pull = 1.0, 1.0, 1.0, 1.0, 0.0, 0.0
-    if spike > 0.0 and m > 1:
-        r = 0.0
-        for i in range(m):
-            r += z[i] * z[i]
-        r = math.sqrt(r) + 1e-12
-        R, slope, bend = spike_radius(r, m, spike)
-        stretch = R / r
-    i = 0
+    by_square, i = 0.0, 0
+    if size > 0.0:
+        r2 = 1e-300
+        for b in range(m):
+            r2 += z[b] * z[b]
+        by_square = m / r2 - 1.0 / (size * size)
     for b in range(1, a):
         if known[b]:
             continue
-        v = stretch * z[i]
+        v = z[i]
         v2 = TAIL * v * v
         root2 = 1.0 + v2
         th, sech = K[a, b] / left, lengths[b] / left
@@ -185,21 +167,8 @@ def _partial_row_adjoint(
         left = lengths[b]
         by_v = by_y * (1.0 + 2.0 * v2) / math.sqrt(root2)
         by_v += TAIL * v * (4.0 / (1.0 + 2.0 * v2) - 1.0 / root2)
-        grad[i] = by_v * stretch
-        pull += by_v * z[i]
+        grad[i] = by_v + by_square * v
         i += 1
-    if spike > 0.0 and m > 1:
-        by_r = (slope - stretch) / r  # of the stretch
-        pull = pull * by_r + (m - 1) * by_r / stretch + bend
-        for i in range(m):
-            grad[i] += pull * z[i] / r
-    elif spike < 0.0:
-        r = 1e-24
-        for i in range(m):
-            r += z[i] * z[i]
-        for i in range(m):
-            grad[i] += (m / r - 1.0 / (spike * spike)) * z[i]
-        grad[m + 1] = r / (spike * spike) - m
 
 
 @compiled
@@ -319,7 +288,7 @@ def factor(
     values: FloatArray,
     relative: int,
     partial: BoolArray,
-    spike: float,
+    size_at: float,
     centre: FloatArray,
     scale: FloatArray,
     R: FloatArray,
@@ -361,19 +330,20 @@ def factor(
             if partial[a]:
                 length, _, log_slope, _ = log_length(x[cursor], centre[cursor], scale[cursor])
                 logp += log_slope
-                of_row = spike if a == P - 1 else 0.0
-                if of_row < 0.0:
-                    cursor += 1
-                    of_row = -math.exp(centre[cursor] + scale[cursor] * x[cursor])
-                    at = cursor - 1
-                    g2 = of_row * of_row
+                size, i = 0.0, cursor
+                if size_at > 0.0 and a == P - 1:
+                    at = int(size_at)
+                    log_size = centre[at] + scale[at] * x[at]
+                    if not abs(log_size) < 100.0:
+                        return cursor, -np.inf
+                    size = math.exp(log_size)
                     for b in range(a - 1, 0, -1):
                         if not known[a, b]:
-                            at -= 1
-                            t2 = g2 / (g2 + scale[at] * scale[at])
-                            K[a, b] *= math.sqrt(t2)
+                            i -= 1
+                            t2 = narrowed(size, scale[i])
+                            K[a, b] = t2 * centre[i] + math.sqrt(t2) * scale[i] * x[i]
                             logp += 0.5 * math.log(t2)
-                logp += partial_row(K, a, known[a], length, of_row)
+                logp += partial_row(K, a, known[a], length, size)
                 if not logp > -np.inf:
                     return cursor, -np.inf
             else:
@@ -426,7 +396,7 @@ def factor_adjoint(
     known: IntArray,
     relative: int,
     partial: BoolArray,
-    spike: float,
+    size_at: float,
     centre: FloatArray,
     scale: FloatArray,
     R: FloatArray,
@@ -520,30 +490,31 @@ def factor_adjoint(
             free = 0
             for b in range(1, a):
                 free += not known[a, b]
+            size, at = 0.0, int(size_at)
+            if size_at > 0.0 and a == P - 1:
+                size = math.exp(centre[at] + scale[at] * x[at])
             for i in range(free):
-                row[i] = centre[cursor + i] + scale[cursor + i] * x[cursor + i]
-            of_row, size = spike if a == P - 1 else 0.0, cursor + free + 1
-            if of_row < 0.0:
-                of_row = -math.exp(centre[size] + scale[size] * x[size])
-                g2 = of_row * of_row
-                for i in range(free):
-                    row[i] *= math.sqrt(g2 / (g2 + scale[cursor + i] ** 2))
+                c, u = centre[cursor + i], scale[cursor + i] * x[cursor + i]
+                if size > 0.0:
+                    t2 = narrowed(size, scale[cursor + i])
+                    c, u = c * t2, u * math.sqrt(t2)
+                row[i] = c + u
             # Fbar is of no more use.
-            _partial_row_adjoint(K, Kbar, a, known[a], of_row, row, Fbar[0], grad[cursor:])
-            for i in range(free):
-                if of_row < 0.0:
-                    g2 = of_row * of_row
-                    t2 = g2 / (g2 + scale[cursor + i] ** 2)
-                    grad[size] += (grad[cursor + i] * row[i] + 1.0) * (1.0 - t2)
-                    grad[cursor + i] *= math.sqrt(t2)
-                grad[cursor + i] *= scale[cursor + i]
+            _partial_row_adjoint(K, Kbar, a, known[a], size, row, Fbar[0], grad[cursor:])
+            by_size = 0.0
+            for i in range(cursor, cursor + free):
+                if size > 0.0:
+                    t2, v = narrowed(size, scale[i]), row[i - cursor]
+                    by_size += (v / size) ** 2 - 1.0
+                    by_size += (1.0 - t2) * (1.0 + grad[i] * (v + t2 * centre[i]))
+                    grad[i] *= math.sqrt(t2)
+                grad[i] *= scale[i]
+            if size > 0.0:
+                grad[at] = by_size * scale[at]
             cursor += free
             _, slope, _, bend = log_length(x[cursor], centre[cursor], scale[cursor])
             grad[cursor] = grad[cursor] * slope + bend
             cursor += 1
-            if of_row < 0.0:
-                grad[cursor] *= scale[cursor]
-                cursor += 1
             continue
         for b in range(a):
             if not known[a, b]:
@@ -612,7 +583,7 @@ def mapped_factor(
     values: FloatArray,
     relative: int,
     partial: BoolArray,
-    spike: float,
+    size_at: float,
     centre: FloatArray,
     scale: FloatArray,
     map_: FloatArray,
@@ -626,7 +597,7 @@ def mapped_factor(
         triangle_product(map_, work[SHARED_BUFFERS], R)
         regression_of(R, beta)
     end, logp = factor(
-        x, start, n, known, values, relative, partial, spike, centre, scale, R, beta, K, own
+        x, start, n, known, values, relative, partial, size_at, centre, scale, R, beta, K, own
     )
     if logp > -np.inf:
         relative_factor(map_, own, F)
@@ -644,7 +615,7 @@ def total_statistics(
     values: FloatArray,
     relative: IntArray,
     partial: BoolArray,
-    spike: float,
+    size_at: float,
     centre: FloatArray,
     scale: FloatArray,
     maps: FloatArray,
@@ -657,14 +628,15 @@ def total_statistics(
     for j in range(n.size):
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K = work[base], work[base + 1]
+        of_row = size_at if j == 0 else 0.0
         if maps.shape[0] > 0:
             end, _ = mapped_factor(
-                j, x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre,
+                j, x, end, n[j], known[j], values[j], relative[j], partial[j], of_row, centre,
                 scale, maps[j], work,
             )  # fmt: skip
         else:
             end, _ = factor(
-                x, end, n[j], known[j], values[j], relative[j], partial[j], spike, centre, scale,
+                x, end, n[j], known[j], values[j], relative[j], partial[j], of_row, centre, scale,
                 work[SHARED_BUFFERS], beta, K, F,
             )  # fmt: skip
             if j == 0:
@@ -672,7 +644,7 @@ def total_statistics(
         for a in range(F.shape[0]):
             for b in range(a + 1):
                 A[a, b] += F[0, 1] * gram_entry(F, a, b)
-    return end
+    return end + 1 if size_at > 0.0 else end
 
 
 @compiled
@@ -683,7 +655,7 @@ def statistics(
     known: IntArray,
     relative: IntArray,
     partial: BoolArray,
-    spike: float,
+    size_at: float,
     centre: FloatArray,
     scale: FloatArray,
     maps: FloatArray,
@@ -691,7 +663,7 @@ def statistics(
     out: FloatArray,
 ) -> Any:
     """The latent A_j at x into `out`, shape (J, P, P), both triangles."""
-    total_statistics(x, n, known, values, relative, partial, spike, centre, scale, maps, work)
+    total_statistics(x, n, known, values, relative, partial, size_at, centre, scale, maps, work)
     P = values.shape[1]
     for j in range(n.size):
         F = work[SHARED_BUFFERS + BUFFERS_PER_HOLDER * j]

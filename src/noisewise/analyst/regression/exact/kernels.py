@@ -35,7 +35,14 @@ a lower triangular K_j, row by row:
   tanh y_b: K_ab = length tanh(y_b) Π_{c<b} sech(y_c). Where noise hides the covariances, the
   released sum of squares still fixes the length, and tails of y are exponential; so the coordinate
   is v, y = v sqrt(1 + v²/4). Where it hides the length too, that has such a tail (`log_length`).
-  Under the scale-free prior y's own row has one more map (`spike_radius`).
+  Under the scale-free prior y's own row in the reference has one coordinate more, ln g. That prior
+  is flat in the length of v = (v_1, ..., v_m), with a spike |v|^-(m-1) at 0, and where noise hides
+  y's correlations nothing is known as little as this length: R² may be near 0 or near 1. A sampler
+  can't change the length without all of v. So a *size* g is drawn with it, such that |v| / g is
+  chi distributed with m degrees of freedom: this leaves the law of v as it is, and makes it normal
+  with standard deviation g, ln g given, as far as the prior goes. If noise of sd s_b leaves v_b
+  near c_b, then v_b = t² c_b + t s_b x_b with t² = g² / (g² + s_b²) makes x_b standard normal both
+  where the prior rules and where the Release does.
 - An entry of A_j that is known exactly (noise scale 0) is eliminated: the entry of F_j at its
   place is solved for. A partial row passes it over.
 - The row of an indicator may be *tied* (`tied_row`), see below.
@@ -122,8 +129,8 @@ from noisewise.analyst.regression.exact.prior import (
     LAM,
     OWN_LAWS,
     SCALE_FREE,
+    SIZE_AT,
     SMOOTHING,
-    SPIKE,
     log_precisions,
     log_precisions_adjoint,
     log_residual_variance,
@@ -282,6 +289,7 @@ def _mapped_adjoint(
     W, G, Fbar, Kbar, Rbar, rows = work[3], work[4], work[5], work[6], work[7], work[8]
     R, own_Rbar, beta, betabar = work[1], work[2], rows[1], rows[2]
     P, n_j = F.shape[0], F[0, 1]
+    size_at = scalars[SIZE_AT] if j == 0 else 0.0
     own_laws = scalars[OWN_LAWS] > 0.0
     for a in range(1, P):
         for c in range(a + 1):
@@ -300,7 +308,7 @@ def _mapped_adjoint(
     own_Rbar[:] = 0.0
     betabar[:] = 0.0
     by_rows += factor_adjoint(
-        x, end, known, relative, partial, scalars[SPIKE], centre, scale, R, beta, K, own, Fbar,
+        x, end, known, relative, partial, size_at, centre, scale, R, beta, K, own, Fbar,
         Kbar, own_Rbar, betabar, rows[0], grad,
     )  # fmt: skip
     if relative != PLAIN:
@@ -364,14 +372,15 @@ def logp_and_gradient(
     for j in range(J):
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K, force = work[base], work[base + 1], work[base + 2]
+        size_at = scalars[SIZE_AT] if j == 0 else 0.0
         if mapped:
             end, volume = mapped_factor(
-                j, x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
+                j, x, end, n[j], known[j], values[j], relative[j], partial[j], size_at,
                 centre, scale, maps[j], work,
             )  # fmt: skip
         else:
             end, volume = factor(
-                x, end, n[j], known[j], values[j], relative[j], partial[j], scalars[SPIKE],
+                x, end, n[j], known[j], values[j], relative[j], partial[j], size_at,
                 centre, scale, R, beta, K, F,
             )  # fmt: skip
         logp += volume
@@ -396,6 +405,8 @@ def logp_and_gradient(
         private = private or not known[j, 0, 0]
     own_laws = scalars[OWN_LAWS] > 0.0
     extra = work[20].reshape(P * P)
+    holders_end = end
+    end += scalars[SIZE_AT] > 0.0
     for i in range(end, x.size):
         extra[i - end] = centre[i] + scale[i] * x[i]
     first_psi = 1 if scalars[KEEPS_SIGMA2] > 0.0 else 0
@@ -427,15 +438,16 @@ def logp_and_gradient(
         grad[i] *= scale[i]
 
     # Backwards, the reference (j = 0) last: the others add to its adjoint Rbar.
+    end = holders_end
     betabar[:] = 0.0
     for j in range(J - 1, -1, -1):
         base = SHARED_BUFFERS + BUFFERS_PER_HOLDER * j
         F, K, force = work[base], work[base + 1], work[base + 2]
         n_j = F[0, 1]
+        size_at = scalars[SIZE_AT] if j == 0 else 0.0
         for a in range(1, P):
             for b in range(a + 1):
                 end -= not known[j, a, b]
-        end -= j == 0 and scalars[SPIKE] < 0.0
         if mapped:
             end = _mapped_adjoint(
                 j, J, x, end, n, known[j], relative[j], partial[j], scalars, centre, scale,
@@ -455,7 +467,7 @@ def logp_and_gradient(
         if own_laws:
             own_law_adjoint(j, n, Fbar, work)
         by_known = factor_adjoint(
-            x, end, known[j], relative[j], partial[j], scalars[SPIKE], centre, scale,
+            x, end, known[j], relative[j], partial[j], size_at, centre, scale,
             R, beta, K, F, Fbar, Kbar, Rbar, betabar, rows[0], grad,
         )  # fmt: skip
         if not known[j, 0, 0]:

@@ -30,7 +30,6 @@ from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
 from noisewise.analyst.regression.exact.factor import FREE, is_relative, partial_row
 from noisewise.analyst.regression.exact.kernels import Arrays
-from noisewise.analyst.regression.exact.prior import SPIKE
 from noisewise.analyst.regression.exact.start import information_of_entries
 
 _VAGUE = 4.0  # information of the prior on an entry of F, as in `rough`
@@ -98,8 +97,7 @@ def _factor_of_reference(arrays: Arrays, places: IntArray) -> FloatArray:
         F[a, : a + 1][free] = arrays.centre[places[a, : a + 1][free]]
         F[a, a] = math.exp(min(F[a, a], 300.0)) if free[a] else 1.0
         if arrays.partial[0, a]:
-            spike = arrays.scalars[SPIKE] if a == len(F) - 1 else 0.0
-            partial_row(F, a, places[a] < 0, math.log(F[a, a]), spike)
+            partial_row(F, a, places[a] < 0, math.log(F[a, a]), 0.0)
     return F
 
 

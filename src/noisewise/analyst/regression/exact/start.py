@@ -22,7 +22,6 @@ from noisewise.analyst.regression.exact.factor import (
     SPREADS,
     TAIL,
     is_relative,
-    spike_radius,
 )
 from noisewise.analyst.regression.observation import Observation, mapped_variance
 from noisewise.analyst.regression.priors import (
@@ -40,6 +39,8 @@ from noisewise.analyst.regression.priors import (
 _LARGEST_MEAN = 1e8
 _SD_LIMITS = (1e-15, 1e15)
 _MOST_ROWS = 1e15
+_SIZE_UNIT = 0.7  # of the log size of y's entries
+_SLACK = 1.5  # noise on an entry of y's row, other rows unknown, over that with them known
 
 
 class Coordinates(NamedTuple):
@@ -48,7 +49,7 @@ class Coordinates(NamedTuple):
     order: tuple[int, ...]
     relative: IntArray  # (J,)
     partial: BoolArray  # (J, P)
-    spike: float  # radius of the map of y's row in the reference; 0 for none
+    size_at: int  # which coordinate is the size of the entries of y's row; 0 for none
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
     rows: tuple[float, ...]  # numbers of rows, rough where they are private
@@ -119,7 +120,7 @@ def rough_coordinates(
 
     scale_free = isinstance(prior, ScaleFreePrior)
     spiked = isinstance(prior, ScaleFreePrior) and prior.centre is None  # where y's row is 0
-    spike = 0.0
+    size = None
     partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
     for j, holder in enumerate(holders):
@@ -170,15 +171,10 @@ def rough_coordinates(
             centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free])
             if j == 0 and spiked and row == k + 1 and len(free) > 2:
                 inner = free[:-1]
-                if alone and own_size(centre[row, inner], unit[row, inner]):
-                    spike = -1.0
-                    size = (_log_size(centre[row, inner], unit[row, inner]), 0.7)
-                    centre[row, inner] = 0.0
-                    if os.environ.get("NW_SHOW"): print("units", unit[row, inner][[0,1,2,len(inner)//2,-3,-2,-1]])
-                    if os.environ.get("NW_UNIT"): unit[row, inner] = 1e3
-                    else: unit[row, inner] = float(os.environ.get("NW_F","1.5"))/np.sqrt(1.0/unit[row, inner]**2-1.0+1e-6)
-                else:
-                    spike, centre[row, inner] = _spike(centre[row, inner], unit[row, inner])
+                size = _size(centre[row, inner])
+                unit[row, inner] = _SLACK / np.sqrt(
+                    np.maximum(1.0 / unit[row, inner] ** 2 - 1.0, 1e-6)
+                )
         for row in np.flatnonzero(tied[j]):
             centre[row], unit[row] = _tied_row(holder, int(row), centre, F)
         if holder.n_is_private:
@@ -187,9 +183,11 @@ def rough_coordinates(
         coordinates[tied[j], tied[j]] = False
         centres.append(centre[coordinates])
         units.append(unit[coordinates])
-    if spike < 0.0:
-        centres.append(np.array(size[:1]))
-        units.append(np.array(size[1:]))
+    size_at = 0
+    if size is not None:
+        size_at = sum(len(one) for one in centres)
+        centres.append(np.array([size]))
+        units.append(np.array([_SIZE_UNIT]))
     if isinstance(prior, NormalInverseGammaIndependent):
         # ln sigma2 is counted from the log residual variance of the reference holder.
         centres.append(np.zeros(1))
@@ -208,7 +206,7 @@ def rough_coordinates(
         order,
         relative,
         partial,
-        spike,
+        size_at,
         np.concatenate(centres),
         np.concatenate(units),
         tuple(holder.n for holder in holders),
@@ -337,29 +335,10 @@ def _tied_row(
     return centres, units
 
 
-def _spike(centre: FloatArray, unit: FloatArray) -> tuple[float, FloatArray]:
-    """Radius of the map that flattens the prior's spike, and the centre before that map."""
-    radius = min(max(float(np.sqrt((unit**2).sum())), 0.05), 0.7)
-    length = float(np.sqrt((centre**2).sum()))
-    low, high = 1e-6, 1e3
-    while high / low > 1.001:
-        middle = math.sqrt(low * high)
-        if spike_radius(middle, len(centre), radius)[0] < length:
-            low = middle
-        else:
-            high = middle
-    return radius, centre / max(length, 1e-9) * max(low, 0.5 * radius)
-
-
-import os
-def own_size(centre, unit):
-    ratio=np.abs(centre)/unit
-    if os.environ.get("NW_SHOW"): print("OWN", len(centre), "unit2", (unit**2).sum(), "ratio max", ratio.max(), "rms", np.sqrt((ratio**2).mean()))
-    return os.environ.get("NW_OWN","1")=="1"
-
-def _log_size(centre, unit):
-    length = math.sqrt(float((centre**2).sum()))
-    return math.log(min(max(length, 0.1), 1.0) / math.sqrt(len(centre)))
+def _size(entries: FloatArray) -> float:
+    """A guess of the log size of the entries of y's row, from where noise puts them."""
+    length = float(np.sqrt((entries**2).sum()))
+    return math.log(min(max(length, 0.1), 1.0) / math.sqrt(len(entries)))
 
 
 def _is_partial(information: FloatArray, F: FloatArray) -> BoolArray:
