@@ -431,6 +431,7 @@ def test_draws_that_depend_on_each_other_are_drawn_once_more(monkeypatch):
     assert after > 1.5 * before  # runs are 2 to 5 times as long
     again, _ = sample_enough(posterior, **words)
     np.testing.assert_array_equal(again.theta, enough.theta)
+    monkeypatch.setattr(sampler, "_WANTED", 0.1)
     easy = posterior_of("partial rows")
     drawn, how = sample_enough(easy, **words)
     assert how == ""

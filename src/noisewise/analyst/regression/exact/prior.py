@@ -36,8 +36,8 @@ from noisewise.analyst.regression.triangular import add_gram, cholesky, invert_t
 # of the covariates of their own.
 # A flat mean has LAM = 0, and NU is then smaller by one where there is one law for all. PSI_POWER
 # is that of psi in its own law and that of T together. SCALE_FREE says that the regression has that
-# prior, HALF_T is 4 times the squared scale of its half-t laws, SIZE_AT which coordinate is the size
-# of y's correlations, 0 for none. The first INDICATORS covariates have a law of their own.
+# prior, HALF_T is 4 times the squared scale of its half-t laws, SIZE_AT the place of the coordinate
+# ln g (`kernels`), 0 for none. The first INDICATORS covariates have a law of their own.
 (
     CONSTANT,
     NU,

@@ -40,7 +40,7 @@ _LARGEST_MEAN = 1e8
 _SD_LIMITS = (1e-15, 1e15)
 _MOST_ROWS = 1e15
 _SIZE_UNIT = 0.7  # of the log size of y's entries
-_SLACK = 1.5  # noise on an entry of y's row, other rows unknown, over that with them known
+_SLACK = 1.5  # noise on an entry of y's row, over what it would be if other rows were known
 
 
 class Coordinates(NamedTuple):
@@ -120,7 +120,7 @@ def rough_coordinates(
 
     scale_free = isinstance(prior, ScaleFreePrior)
     spiked = isinstance(prior, ScaleFreePrior) and prior.centre is None  # where y's row is 0
-    size = None
+    size: float | None = None
     partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
     for j, holder in enumerate(holders):
@@ -171,10 +171,7 @@ def rough_coordinates(
             centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free])
             if j == 0 and spiked and row == k + 1 and len(free) > 2:
                 inner = free[:-1]
-                size = _size(centre[row, inner])
-                unit[row, inner] = _SLACK / np.sqrt(
-                    np.maximum(1.0 / unit[row, inner] ** 2 - 1.0, 1e-6)
-                )
+                size, unit[row, inner] = _with_size(centre[row, inner], unit[row, inner])
         for row in np.flatnonzero(tied[j]):
             centre[row], unit[row] = _tied_row(holder, int(row), centre, F)
         if holder.n_is_private:
@@ -335,10 +332,14 @@ def _tied_row(
     return centres, units
 
 
-def _size(entries: FloatArray) -> float:
-    """A guess of the log size of the entries of y's row, from where noise puts them."""
-    length = float(np.sqrt((entries**2).sum()))
-    return math.log(min(max(length, 0.1), 1.0) / math.sqrt(len(entries)))
+def _with_size(centre: FloatArray, unit: FloatArray) -> tuple[float, FloatArray]:
+    """A guess of the log size of y's entries, and the sd of the noise on each.
+
+    `unit` counts the prior too, which the size is instead.
+    """
+    length = min(max(float(np.sqrt((centre**2).sum())), 0.1), 1.0)
+    noise = _SLACK / np.sqrt(np.maximum(1.0 / unit**2 - 1.0, 1e-6))
+    return math.log(length / math.sqrt(len(centre))), noise
 
 
 def _is_partial(information: FloatArray, F: FloatArray) -> BoolArray:
