@@ -22,6 +22,8 @@ from noisewise.analyst.regression.fit import default_job
 from noisewise.analyst.regression.stan import stan_model
 from noisewise.core.errors import RequestError
 
+from .size_law import log_size_and_law
+
 COLUMNS = {
     "a": nw.Number(0, 10),
     "b": nw.Number(-1, 1),
@@ -104,7 +106,8 @@ def coordinates(posterior, order, data, x):
     L = np.linalg.cholesky(A[1:, 1:] - np.outer(mean, mean))
     pairs = [A[1:, 1:][a - 1, b - 1] for a, b in zip(data["pair_a"], data["pair_b"], strict=True)]
     free = [L[a, b] for a in range(ti, k + 1) for b in range(a + 1)]
-    return logp, mean, L, psi, np.array([*mean, *pairs, *free, *psi])
+    size, law = log_size_and_law(posterior, x)
+    return logp - law, mean, L, psi, np.array([*mean, *pairs, *free, *size, *psi])
 
 
 @pytest.mark.parametrize("features", MODELS.values(), ids=MODELS)
