@@ -42,7 +42,6 @@ SIZES = (2, 5, 10, 11, 20, 30, 60, 100)
 REGIMES = (1.0, 0.1)
 LARGEST = {"gibbs_noisy": 11, "gibbs_noisy_aware": 11, "plain_numpyro": 10}
 BARS = ("exact",)  # the methods that have to reach something
-ENGINES = ("collapsed_numpyro", "collapsed_blackjax")
 TIMEOUT = 1500
 PLAIN_DRAWS = 500  # a chain, and as many for warm-up: the plain model is slow
 
@@ -107,13 +106,10 @@ def cell(method: str, d: int, epsilon: float, mechanism: str) -> dict[str, float
 
     problem = Problem(d, epsilon, mechanism)
     draws, cores = 1000, os.cpu_count() or 1
-    if method == "plain_numpyro" or method in ENGINES:
-        from numpyro_peers import sample_collapsed, sample_plain
+    if method == "plain_numpyro":
+        from numpyro_peers import sample_plain
 
-        if method == "plain_numpyro":
-            drawn = sample_plain(problem, PLAIN_DRAWS, seed=1)
-        else:
-            drawn = sample_collapsed(problem, draws, 1, method.removeprefix("collapsed_"))
+        drawn = sample_plain(problem, PLAIN_DRAWS, seed=1)
         total = time.perf_counter() - STARTED
         ess, rhat = smallest_ess(*drawn)
         return {"ess": ess, "rhat": rhat, "seconds": total, "ess_per_s": ess / total}
@@ -295,7 +291,6 @@ def main() -> None:
         if d <= LARGEST.get(method, max(SIZES))
     ]  # fmt: skip
     peers = [("plain_numpyro", d, epsilon, "laplace") for d in (2, 5, 10) for epsilon in REGIMES]
-    peers += [(engine, d, e, "laplace") for engine in ENGINES for d in (2, 10) for e in REGIMES]
     if words.quick:
         cells = [c for c in cells if c[1] in (2, 10, 11) or (c[0] in BARS and c[1] in (20, 100))]
         peers = [p for p in peers if p[1] == 2 and p[0] == "plain_numpyro"]

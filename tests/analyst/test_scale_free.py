@@ -13,7 +13,7 @@ from scipy import special, stats
 from noisewise.analyst.regression.exact import density, sampler, scale_free
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.factor import log_length
-from noisewise.analyst.regression.exact.prior import HALF_T, scale_free_integral
+from noisewise.analyst.regression.exact.prior import HALF_T, SIZE_AT, scale_free_integral
 from noisewise.analyst.regression.exact.sampler import (
     sample_enough,
     sample_posterior,
@@ -37,8 +37,12 @@ CASES = {
     "private n": (2, (60,), True, None, None),
     "two private n": (1, (60, 40), True, True, None),
     "known products": (4, (80,), False, None, None),
+    "known products with y": (4, (80,), False, None, None),
 }
-KNOWN = {"known products": ((2, 1), (3, 1), (3, 2))}
+KNOWN = {
+    "known products": ((2, 1), (3, 1), (3, 2)),
+    "known products with y": ((5, 1), (5, 3)),
+}
 
 
 def posterior_of(case, family="gaussian", seed=1, centre=None):
@@ -262,6 +266,24 @@ def test_gradient_against_differences(case, family):
             for e in np.eye(posterior.ndim)
         ]
         np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6 * abs(gradient).max())
+
+
+@pytest.mark.parametrize("log_size", [-90.0, -20.0, 20.0, 90.0])
+def test_sizes_far_out(log_size):
+    """The gradient there; beyond 100 a point is off the support."""
+    posterior = posterior_of("known products with y")
+    a, at = posterior.arrays, int(posterior.arrays.scalars[SIZE_AT])
+    x = 0.5 * np.random.default_rng(4).standard_normal(posterior.ndim)
+    x[at] = (log_size - a.centre[at]) / a.scale[at]
+    value, gradient = posterior.logp_and_gradient(x)
+    assert np.isfinite(value)
+    numeric = [
+        (posterior.logp_and_gradient(x + e)[0] - posterior.logp_and_gradient(x - e)[0]) / 2e-4
+        for e in 1e-4 * np.eye(posterior.ndim)
+    ]
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-5 * abs(gradient).max())
+    x[at] = (math.copysign(110.0, log_size) - a.centre[at]) / a.scale[at]
+    assert posterior.logp_and_gradient(x)[0] == -np.inf
 
 
 def test_digits_are_kept_where_y_is_nearly_explained():

@@ -354,6 +354,33 @@ def test_the_tail_fit_sees_an_end(power):
     assert fit.excess[10] < 0.02 * fit.excess[0]
 
 
+def test_a_tail_that_noise_hides_counts_by_its_mean_square():
+    """There the mean says less than half of what may be; where a tail is seen the two agree."""
+    edges = np.array(tail.EDGES)
+
+    def over_mean(fit):
+        return fit.excess[0] / (fit.numbers * np.trapezoid(fit.rows, edges))
+
+    counts = 1500 * (edges / 3) ** -2.5
+    counts -= np.append(counts[1:], 0)
+    rng = np.random.default_rng(26)
+    hidden = [tail.TailFit.of(rng.normal(0, 20, 22), 20.0, 50_000, 1, 4) for _ in range(5)]
+    seen = [tail.TailFit.of(counts + rng.normal(0, 5, 22), 5.0, 50_000, 1, 4) for _ in range(5)]
+    assert all(over_mean(fit) > 2 for fit in hidden)
+    assert all(0.9 < over_mean(fit) < 1.1 for fit in seen)
+
+
+def test_the_ball_may_need_noise_of_six_standard_errors_but_not_more():
+    """A heavy tail in few rows: noise and bias together would be least at nine."""
+    n, left = 3000, 0.84
+    setting = rounds.Setting(4, 0, 1, True, MU)
+    counts = 3000 / np.array(tail.EDGES)
+    fit = tail.TailFit.of(counts - np.append(counts[1:], 0), 10.0, n, 1, 4)
+    noise = [setting.noise(setting._square(edge * 4), left) / math.sqrt(n) for edge in tail.EDGES]
+    assert 4.5 < noise[rounds._radius(setting, fit, n, left)] <= 6
+    assert noise[tail.balanced(fit, math.sqrt(n) * np.array(noise), np.full(22, True))] > 7
+
+
 def test_a_short_tail_gets_the_ball_that_holds_it():
     """As of the functions of a spline: nearly all far rows are at its ends, and none beyond."""
     setting = rounds.Setting(7, 0, 1, True, MU)

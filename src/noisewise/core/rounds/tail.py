@@ -22,8 +22,10 @@ from the second moments. If far rows have no preferred direction, the product of
 a row has mean 0 and mean square |z|⁴ / (q(q + 2)). If all agreed on the sign, an entry would be
 biased by about B/√(q(q + 2)); with random signs by that over √N. How far they agree is a matter of
 the data: over real and simulated regressions it was 0 to 0.5 (0.2 in the median), and 1 in one
-photograph. `AGREEMENT` is the sd that is carried for it. The radius allows for more, `_ALIGNED`,
-because it is chosen before anybody knows which column is the target.
+photograph. `AGREEMENT`, the sd that is carried for it, is a choice: with more, formulas that are
+right have intervals that are too wide, and the photograph's far rows would still be too many. The
+radius allows for more, `_ALIGNED`, because it is chosen before anybody knows which column is the
+target.
 
 B isn't known either: where the histogram's noise hides the tail, its posterior is long, and its
 mean says less than half of what there may be. A bias with mean square E[g²] E[B²] is what is to be

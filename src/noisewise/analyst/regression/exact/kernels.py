@@ -36,8 +36,9 @@ a lower triangular K_j, row by row:
   released sum of squares still fixes the length, and tails of y are exponential; so the coordinate
   is v, y = v sqrt(1 + v²/4). Where it hides the length too, that has such a tail (`log_length`).
   Under the scale-free prior y's own row in the reference has one coordinate more, ln g. That prior
-  is flat in the length of v = (v_1, ..., v_m), with a spike |v|^-(m-1) at 0, and where noise hides
-  y's correlations nothing is known as little as this length: R² may be near 0 or near 1. A sampler
+  is flat in the length of v = (v_1, ..., v_m), with a spike |v|^-(m-1) at 0 (down to about 1/√N,
+  where sampling rounds it off), and where noise hides y's correlations nothing is known as little
+  as this length: R² may be near 0 or near 1. A sampler
   can't change the length without all of v. So a *size* g is drawn with it, such that |v| / g is
   chi distributed with m degrees of freedom: this leaves the law of v as it is, and makes it normal
   with standard deviation g, ln g given, as far as the prior goes. If noise of sd s_b leaves v_b

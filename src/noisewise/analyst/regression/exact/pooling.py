@@ -90,7 +90,10 @@ def pooling(arrays: Arrays) -> Pooling:
 
 
 def _factor_of_reference(arrays: Arrays, places: IntArray) -> FloatArray:
-    """F of the reference at the centre of its coordinates; 0 for entries that are known."""
+    """F of the reference at the centre of its coordinates, roughly; 0 for entries that are known.
+
+    The size of y's row is left out, which narrows what noise hides.
+    """
     F = np.eye(len(places))
     for a in range(1, len(F)):
         free = places[a, : a + 1] >= 0

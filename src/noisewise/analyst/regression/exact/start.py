@@ -119,7 +119,7 @@ def rough_coordinates(
     tied = np.array([holder.tied & alone for holder in holders])
 
     scale_free = isinstance(prior, ScaleFreePrior)
-    spiked = isinstance(prior, ScaleFreePrior) and prior.centre is None  # where y's row is 0
+    sized = isinstance(prior, ScaleFreePrior) and prior.centre is None  # y's row (`kernels`)
     size: float | None = None
     partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
@@ -169,7 +169,7 @@ def rough_coordinates(
             noise = _noise_information(holder, F, squares=False)[row]
             free = 1 + np.flatnonzero(holder.sd[row, 1 : row + 1] > 0)
             centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free])
-            if j == 0 and spiked and row == k + 1 and len(free) > 2:
+            if j == 0 and sized and row == k + 1 and len(free) > 2:
                 inner = free[:-1]
                 size, unit[row, inner] = _with_size(centre[row, inner], unit[row, inner])
         for row in np.flatnonzero(tied[j]):
