@@ -5,9 +5,10 @@ an iteration is one NUTS draw, and the cost of one gradient is given too). `ess_
 smallest effective sample size of all coefficients and sigma2, four chains on all cores, per second
 of a new process: imports, tuning and just-in-time compilation included, with Numba's on-disk cache
 warm. `warm_ess_per_s` leaves out imports and compilation (a second run in the same process).
-`exact` is what `fit` does by default: the scale-free prior, independent draws where noise is small
-and NUTS otherwise. `tail_ess` is its smallest effective sample size in the tails, `cpu_seconds` the
-processor time of the warm run.
+`exact` is what `fit` does by default: the scale-free prior, independent draws where noise is small,
+and NUTS otherwise, run once more and longer where too few draws are effective (not for
+`us_per_iteration`). `tail_ess` is its smallest effective sample size in the tails, `cpu_seconds`
+the processor time of the warm run.
 
     python benchmarks/samplers.py              an hour; the peers take most of it
     python benchmarks/samplers.py --quick      a few minutes: no peers beyond d = 2, small sizes
@@ -46,9 +47,20 @@ TIMEOUT = 1500
 PLAIN_DRAWS = 500  # a chain, and as many for warm-up: the plain model is slow
 
 
-def run(method: str, problem, *, chains: int, draws: int, tune: int, seed: int, cores: int):
-    """Draws of theta and sigma2 by one of our methods."""
+def run(
+    method: str,
+    problem,
+    *,
+    chains: int,
+    draws: int,
+    tune: int,
+    seed: int,
+    cores: int,
+    once: bool = False,
+):
+    """Draws of theta and sigma2 by one of our methods; `once` is without a second, longer run."""
     from noisewise.analyst.regression.exact import sampler as exact
+    from noisewise.analyst.regression.exact.density import CollapsedPosterior
     from noisewise.analyst.regression.exact.independent import draw_independent
     from noisewise.analyst.regression.papers import gibbs
     from noisewise.analyst.regression.papers.moments import CovariateMoments, released_moments
@@ -69,7 +81,11 @@ def run(method: str, problem, *, chains: int, draws: int, tune: int, seed: int, 
     if method == "exact":
         given = seen, ScaleFreePrior(problem.k), ScaleFreeCovariates.default(problem.k)
         drawn = draw_independent(*given, chains=chains, draws=draws, seed=seed)
-        drawn = drawn or exact.sample(*given, keep_covariates=False, **words)
+        if drawn is None and once:
+            drawn = exact.sample(*given, keep_covariates=False, **words)
+        elif drawn is None:
+            collapsed = CollapsedPosterior(*given)
+            drawn, _ = exact.sample_enough(collapsed, keep_covariates=False, **words)
     elif method == "gibbs_update":
         drawn = gibbs.sample(seen, prior, covariates, **words)
     elif method == "gibbs_prior":
@@ -143,7 +159,7 @@ def microseconds(method: str, problem) -> float:
     A virtual machine's cores change speed from second to second; the best run is the code's.
     """
     warm_up = 0 if method.startswith("gibbs") else 500
-    words = {"chains": 1, "tune": warm_up, "seed": 3, "cores": 1}
+    words = {"chains": 1, "tune": warm_up, "seed": 3, "cores": 1, "once": True}
     if problem.d > 20 and method == "exact":
         words["draws"] = 20
         start = time.perf_counter()
