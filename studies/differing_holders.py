@@ -4,7 +4,8 @@ Slopes, error and correlation of the covariates are fixed; nothing is drawn from
 means are `apart` standard deviations (of the people of one holder) apart, in random directions:
 that is the standard deviation over holders. Their spreads go from 1 to `ratio` in equal steps of
 their logarithm. All Releases are fitted with a law for each holder, and with one law for all where
-holders are alike and in the first trials of other cells, under the default priors.
+holders are alike and in the first trials of other cells, under the default priors and with a second
+run where `fit` would make one.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ QUICK_GRID = (
     Setting(3, 2000, "gaussian", 1.0, 0.0, 1.0),
     Setting(3, 2000, "gaussian", 1.0, 1.0, 3.0),
 )
-TRIALS = {3: 24, 10: 20, 50: 6}
+TRIALS = {3: 60, 10: 40, 50: 12}
 QUICK_TRIALS = 4
 
 
@@ -90,6 +91,7 @@ def releases(setting: Setting, rng: np.random.Generator) -> list[Observation]:
 def trial(setting: Setting, number: int) -> Record:
     """Fit one set of Releases both ways."""
     from noisewise.analyst.regression.exact import sampler as exact
+    from noisewise.analyst.regression.exact.density import CollapsedPosterior
 
     rng = np.random.default_rng(seed_of(NAME, *map(str, setting), number))
     seen = releases(setting, rng)
@@ -106,11 +108,13 @@ def trial(setting: Setting, number: int) -> Record:
         start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            drawn = exact.sample(
-                seen,
-                ScaleFreePrior(k),
-                ScaleFreeCovariates.default(k),
-                own_laws=fit == "own_laws",
+            drawn, _ = exact.sample_enough(
+                CollapsedPosterior(
+                    seen,
+                    ScaleFreePrior(k),
+                    ScaleFreeCovariates.default(k),
+                    own_laws=fit == "own_laws",
+                ),
                 seed=int(rng.integers(2**31)),
                 cores=1,
                 keep_covariates=False,
