@@ -71,7 +71,10 @@ _MOST_DIVERGING = 0.001  # of the draws
 _FEWEST_JUDGED = 100  # draws of a chain from which effective ones are estimated
 _LONGEST = 8  # times the first run
 _FEW_COLUMNS = 6  # with more, steps are small and 0.8 of them are accepted without divergence
-_MANY_COLUMNS = 40  # with more, so are 0.7
+# With more, so are 0.7. And then the distance from a trajectory's start doesn't fall once it has
+# grown, because coordinates swing at all frequencies: it stays as it is, and a tree that isn't cut
+# sees a turn only by chance, after many times the steps that it takes to forget the start.
+_MANY_COLUMNS = 40
 _MOST_SECONDS = 60.0  # of the processor's time, roughly
 
 
@@ -291,7 +294,7 @@ def sample_posterior(
     seed: int | None = None,
     cores: int | None = None,
     target_accept: float | None = None,
-    max_depth: int = 10,
+    max_depth: int | None = None,
     thin: int = 1,
     keep_covariates: bool = True,
     progress: Progress | None = None,
@@ -312,8 +315,8 @@ def sample_posterior(
         Of NUTS. Default: 0.9 with Gaussian noise and few columns under the scale-free prior, or
         with laws of their own, where 0.8 diverges now and then, and 0.8 otherwise; with Laplace
         noise more steps bring no more effective draws. With more than 40 columns 0.7.
-    max_depth : int
-        Of NUTS.
+    max_depth : int, optional
+        Of NUTS. Default: 10, and 6 with more than 40 columns (`_MANY_COLUMNS`).
     thin : int
         Chains are so many times as long, and one of `thin` draws is kept.
     keep_covariates : bool
@@ -328,6 +331,8 @@ def sample_posterior(
     check_lengths(chains=chains, draws=draws, tune=tune, thin=thin)
     if target_accept is None:
         target_accept = _target_accept(posterior)
+    if max_depth is None:
+        max_depth = 6 if posterior.k > _MANY_COLUMNS else 10
     streams = [
         [np.random.default_rng(stream) for stream in chain.spawn(3)]
         for chain in np.random.SeedSequence(seed).spawn(chains)
