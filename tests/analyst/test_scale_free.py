@@ -435,6 +435,15 @@ def test_the_best_known_column_comes_first(monkeypatch):
     assert effective() < 0.5 * ordered > 150
 
 
+def test_many_columns_have_short_trees():
+    """Where noise hides nearly everything, an uncut tree of 50 columns has hundreds of steps."""
+    seen = observe(np.random.default_rng(11), 4000, 50, 3000.0, "gaussian")
+    posterior = CollapsedPosterior([seen], ScaleFreePrior(50), ScaleFreeCovariates.default(50))
+    drawn = sample_posterior(posterior, chains=2, draws=200, seed=1, keep_covariates=False)
+    assert drawn.info.n_steps.max() <= 64
+    assert smallest_ess(drawn.theta, drawn.sigma2) > 20  # of 400, after six times fewer steps
+
+
 def test_draws_that_depend_on_each_other_are_drawn_once_more(monkeypatch):
     monkeypatch.setattr(sampler, "_WANTED", 0.6)
     posterior = CollapsedPosterior(
