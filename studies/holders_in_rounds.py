@@ -86,7 +86,7 @@ def design(rows: dict[str, Any]) -> FloatArray:
 
 def released(rows: dict[str, Any], *, rounds: bool) -> Release:
     """What a holder publishes."""
-    words = {"rounds": "auto"} if rounds else {}
+    words = {"rounds": "auto" if rounds else 1}
     request = make_request(
         SCHEMA, target="score", features=FEATURES, epsilon=1, delta="1e-6", **words
     )
