@@ -459,7 +459,7 @@ def test_draws_that_depend_on_each_other_are_drawn_once_more(monkeypatch):
         before += smallest_ess(once.theta, once.sigma2)
         after += smallest_ess(enough.theta, enough.sigma2)
     assert any("times as long" in how for how in told)
-    assert after > 1.5 * before  # runs are 2 to 5 times as long
+    assert after > 1.15 * before  # twice as long, and half of the draws were effective before
     again, _ = sample_enough(posterior, **words)
     np.testing.assert_array_equal(again.theta, enough.theta)
     monkeypatch.setattr(sampler, "_WANTED", 0.1)
