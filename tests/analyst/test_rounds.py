@@ -23,13 +23,14 @@ from noisewise.analyst.regression.priors import NIWPrior
 from noisewise.analyst.regression.rounds import (
     InRounds,
     LastRound,
+    far_agreement,
     lower_triangular,
     shrunk_normal,
     skewness_warnings,
 )
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.rounds import gram_entries
-from noisewise.core.rounds.tail import grid_edges
+from noisewise.core.rounds.tail import TailFit, grid_edges
 from noisewise.core.schema import Category, Number, Schema
 from noisewise.core.statistics.ball_moments import COUNT_ONE, PRODUCT_ONE
 from noisewise.holder.publish import publish
@@ -196,7 +197,8 @@ def test_looks_and_last_round_are_averaged_by_their_noise(release, monkeypatch):
         truth = seen_by_look - symmetric_noise(rng, np.sqrt(double / published.precision[0, 1]))
         truth = back @ truth @ back.T
         seen = truth + symmetric_noise(rng, np.sqrt(variance))
-        found, share = rounds_module.with_looks(seen, variance, to_last, given)
+        by_looks = rounds_module.by_looks(seen, to_last, given)
+        found, share = rounds_module.averaged(seen, variance, *by_looks, given.n)
         slopes = np.array([(1, 3), (2, 3), (0, 2)]).T
         for value, left in ((found, 1 - share), (seen, 1 + 0 * share)):
             sd = np.sqrt(variance * left)
@@ -215,11 +217,11 @@ def test_looks_have_no_weight_where_a_column_must_be_very_skewed(release, monkey
     columns, _ = choose_columns([release])
     used = []
 
-    def with_looks(seen, *_):
+    def averaged(seen, *_):
         used.append(True)
         return seen, 0 * seen
 
-    monkeypatch.setattr(rounds_module, "with_looks", with_looks)
+    monkeypatch.setattr(rounds_module, "averaged", averaged)
     rng = np.random.default_rng(5)
     for shape, times in ((0.55, 1), (0.2, 0)):  # a skewness of 0.6 or more, and of 1.8
         sums = exact_sums(release, make_table() | {"dose": rng.gamma(shape, 5.0, ROWS)})
@@ -242,6 +244,64 @@ def test_looks_that_differ_by_more_than_noise_count_less(release):
     rounds = replace(release.rounds, explored=(replace(look, values=wrong),))
     with_wrong = LastRound.of(replace(release, rounds=rounds), columns, "it").observation
     assert np.abs(with_wrong.values - alone.values).max() < 0.5 * alone.scale.max()
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_what_far_rows_agree_about_is_seen_in_nearer_ones(release, monkeypatch, size):
+    """Skewed errors that grow with a covariate; of either sign they agree about nothing."""
+    rng, n, q = np.random.default_rng(17), 200_000, 4
+    x = rng.standard_normal((n, q - 1))
+    errors = np.exp(0.6 * x[:, 0]) * (rng.standard_exponential(n) - 1)
+    mirrored = np.where(rng.random(n) < 0.5, -errors, errors)
+    known = replace(release, n=n)
+    constant = release.rounds.last.shape.constant / 1024
+
+    def gram(z, square):
+        length = np.maximum(np.sum(z**2, axis=1), 1e-12)
+        u = np.column_stack(
+            [np.full(n, constant), z * np.minimum(1, np.sqrt(square / length))[:, None]]
+        )
+        return u.T @ u
+
+    def found(errors, sd):
+        z = np.column_stack([x, errors])[:, [*range(size - 1), q - 1, *range(size - 1, q - 1)]]
+        last, looks, whole = gram(z, 25.0 * q), gram(z, 2.0 * q), gram(z, np.inf)
+        last[0, 0] = 0.0  # the number of rows is public, and isn't among the sums
+        fit = TailFit(np.zeros(22), np.full(22, np.trace((whole - last)[1:, 1:])), q)
+        monkeypatch.setattr(type(release.rounds), "fit", lambda *_: (fit, 0))
+        noise = np.full((q + 1, q + 1), sd**2)
+        return far_agreement(last, looks, noise, known, size), (whole - last)[size, :size]
+
+    seen, lost = found(errors, 10.0)
+    assert lost[1] > 400
+    assert seen[1] == pytest.approx(lost[1], rel=0.5)  # farther rows agree more
+    assert lost[0] < seen[0] < 3 * lost[0]  # and nearer ones have more to do with the mean
+    assert np.abs(seen[2:]).max(initial=0) < 0.2 * lost[1]
+    assert np.abs(found(mirrored, 10.0)[0]).max() < 0.15 * lost[1]
+    # Noise that hides it leaves nothing, and never more than was seen.
+    assert np.abs(found(errors, 1e6)[0]).max() < 0.01 * lost[1]
+    assert 0 < found(errors, 3000.0)[0][1] < seen[1]
+
+
+def test_what_far_rows_agree_about_is_added_back_and_carried(release, monkeypatch):
+    columns, _ = choose_columns([release], "score", ["weight", "dose"])
+    before = LastRound.of(release, columns, "it").observation
+    noise = release.rounds.last.off_diagonal_scale / PRODUCT_ONE
+    agreed = noise * np.array([0.5, -1.0, 20.0])
+    monkeypatch.setattr(rounds_module, "far_agreement", lambda *_: agreed)
+    monkeypatch.setattr(rounds_module, "averaged", lambda seen, *_: (seen, 0 * seen))
+    after = LastRound.of(release, columns, "it").observation
+    monkeypatch.setattr(rounds_module, "far_agreement", lambda *_: 0 * agreed)
+    without = LastRound.of(release, columns, "it").observation
+    assert without.scale[-1, 0] == pytest.approx(before.scale[-1, 0], rel=0.2)
+    shape = release.rounds.last.shape
+    unit = 1024 / np.array([shape.constant, shape.radius, shape.radius]) * 1024 / shape.radius
+    np.testing.assert_allclose((after.values - without.values)[-1, :-1], agreed * unit)
+    carried = np.sqrt(after.scale**2 - without.scale**2)[-1, :-1] / unit
+    already = without.scale[-1, 0] ** 2 / unit[0] ** 2 - noise**2
+    np.testing.assert_allclose(carried[:2], 1.5 * np.abs(agreed[:2]), rtol=0.01)
+    assert carried[2] == pytest.approx(np.sqrt(4 * noise**2 - already), rel=0.01)
+    np.testing.assert_allclose(after.scale[:-1, :-1], without.scale[:-1, :-1])
 
 
 def spreads(release):

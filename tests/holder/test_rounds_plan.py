@@ -228,6 +228,27 @@ def test_narrow_data_are_found_at_a_small_epsilon():
     assert all(one["left"] > 0.4 for one in told)
 
 
+@pytest.mark.parametrize("n", [5_000, 2_000_000])
+def test_with_very_many_rows_the_last_look_is_from_near(n):
+    """A direction stands out at once; with many rows it is looked at again all the same."""
+    setting = rounds.Setting(3, 0, 1, True, MU)
+    assert (setting.residual_share(n) > 0) == (n > 5_000)
+    moments = n * np.diag([1.0, 0.3, 0.3, 0.03])
+    precision = np.full((4, 4), 1.0)
+    found = rounds.next_look(setting, Observed(np.eye(4), moments, precision), n, ())
+    assert isinstance(found, rounds.Explore) == (n > 5_000)
+    if isinstance(found, rounds.Explore):
+        near = n * np.diag([1.25**2, 1.0, 1.0, 1.0])
+        seen = rounds.Explored(found.shape, near, 0 * near, 1.0)
+        ended = rounds.next_look(setting, Observed(np.eye(4), moments, precision), n, [seen])
+        assert not isinstance(ended, rounds.Explore)
+    # As plans have it.
+    assert rounds.look(setting, n, 0, np.full((1, 3), 50.0))[1].tolist() == [n == 5_000]
+    if n > 5_000:
+        _, ends = rounds.look(setting, n, 1, np.array([[1.0, 1.0, 0.2], [1.0, 1.0, 0.9]]))
+        assert ends.tolist() == [False, True]
+
+
 def test_the_residual_is_stretched_and_nothing_else():
     spread = np.tril(np.random.default_rng(22).normal(size=(4, 4))) + 2 * np.eye(4)
     covariance = spread @ spread.T

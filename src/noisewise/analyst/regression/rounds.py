@@ -13,7 +13,7 @@ value b = β + s ε. Without the looks its posterior is N(b, s²), whose E[β²]
 with 1,000 rows. With the looks it is N((1 - w) b, (1 - w) s²), w = s²/(s² + τ²), and E[β²] is
 (1 - w)² (τ² + s²) + (1 - w) s² = τ² on average, however small w is. The noise on a variance is in
 proportion to what the looks have said of it, which has an effect of the same kind. So both are
-averaged (`with_looks`), entry by entry: the looks' noise is not quite independent in these
+averaged (`averaged`), entry by entry: the looks' noise is not quite independent in these
 coordinates, and is taken for it. Looks shrink many rows. What normal rows lose by it is added, and
 `_UNLIKE` is the sd of what rows of other laws may have lost beside it; more, where looks and last
 round differ by more than that and noise. With many rows it leaves the looks no weight, and with
@@ -34,6 +34,18 @@ than a noisy histogram shows. From c = 1/2 on, `_UNSEEN` (c - 1/2) times the noi
 the rows that it doesn't show. This grows smoothly, so that noise in d and c doesn't decide. Such
 rows are far out in the target, so it is carried for the sums with y' alone: what the others lose is
 little beside it.
+
+**What far rows agree about.** The looks have shrunk many more rows than the last round. If far rows
+have no preferred direction, residuals e of the last round's regression have the same sums with x
+in both, give or take noise. Where they agree, as skewed errors do whose spread grows with x, the
+looks lack them: let D be the difference of Σ e (1, x), and t that of the traces. Then
+D √(q(q + 2)) / t is the agreement of the rows in between (`core.rounds.tail`), of every x by
+itself. Its prior is normal with sd `AGREEMENT`, which is raised to what is measured where that is
+`_BEYOND_DOUBT` times its noise. What the rows beyond the last ball take is expected to be as much,
+in proportion to the excess B that the histogram expects: it is added back. `_GROWS` times that is
+carried, since those farthest out agree more (two to four times in a photograph), and B is not
+known well. In wide balls, that is with many rows, looks have less noise than the last round, and
+this tells much; in narrow ones the looks' noise hides it, and next to nothing is added.
 
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
 numbers x. The noise E is symmetric and normal, with sd s on the diagonal and s/√2 off it; what
@@ -90,10 +102,10 @@ from noisewise.analyst.regression.priors import (
 from noisewise.core.design import Design
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
-from noisewise.core.kinds.rounds import is_number
+from noisewise.core.kinds.rounds import Rounds, is_number
 from noisewise.core.rounds.estimate import least_squares
-from noisewise.core.rounds.tail import EDGES
-from noisewise.core.statistics.ball_moments import ROW_BITS
+from noisewise.core.rounds.tail import AGREEMENT, EDGES, LARGEST_CARRY
+from noisewise.core.statistics.ball_moments import PRODUCT_ONE, ROW_BITS
 
 HOW = "of the rounds mostly the last one is used, the earlier ones have found its coordinates"
 HOW_OF_SEVERAL = "of the rounds of each holder mostly the last one is used, in its own coordinates"
@@ -116,6 +128,8 @@ _UNLIKE, _APART = 0.03, 2.0  # sd of looks beside their noise, of a spread; a me
 _LONG_TAILED = 0.4  # a skewness, from which a column is warned of
 _SKEWED = 1.0  # a skewness, from which looks have lost too much to have any weight
 _FAR_BOUND = 6.0  # standard deviations
+_GROWS = 1.5  # of what nearer rows agree about: the sd that is carried for it
+_BEYOND_DOUBT, _LOST_FROM = 3.0, 2.0  # standard deviations of the noise
 _UNSEEN = 2.5  # times the noise, for each unit that a target's c is above 1/2
 
 
@@ -150,22 +164,7 @@ class LastRound:
         unit = np.full(len(N), float(last.shape.weight))
         unit[0], unit[numbers] = last.shape.constant, last.shape.radius
         unit = (1 << ROW_BITS) / unit
-        seen = observed.values.copy()
-        if rounds.tail is not None:
-            c, radius = (x / (1 << ROW_BITS) for x in (last.shape.constant, last.shape.radius))
-            mean = seen[0, numbers] / (rows * c)
-            covariance = seen[np.ix_(numbers, numbers)] / rows - np.outer(mean, mean)
-            first, second, share = shrunk_normal(mean, covariance, radius)
-            # Short tails, of which fewer rows were shrunk, have lost less, if that can be seen.
-            # Without `noise` as a margin normal rows would get too little back on average.
-            expected, noise = rows * share, rounds.tail.counted[1]
-            seen_well = expected**2 / (expected**2 + len(EDGES) * noise**2)
-            fewer = max(0.0, expected - rounds.shrunk_rows(design, rows) - noise)
-            fewer /= max(expected, 1e-9)
-            lost = rows * (1.0 - seen_well * fewer)
-            seen[0, numbers] += lost * c * first
-            seen[numbers, 0] += lost * c * first
-            seen[np.ix_(numbers, numbers)] += lost * second
+        seen = restored(observed.values, rounds, design, rows, numbers)
         spreads = spreads_over_distances(observed.map, seen, rows, design)
         skewness = {name: c - 1 / c for name, c in spreads.items()}
         known = observed.precision == 0.0
@@ -174,12 +173,23 @@ class LastRound:
         clip = np.full(known.shape, rounds.carried(design, rows) ** 2)
         y = numbers[len(own) - 1]  # the target's place, once turned
         clip[y] = clip[:, y] = rounds.carried(design, rows, unseen) ** 2
-        clip *= np.where(known, 0.0, 1 + np.eye(len(known)))
         seen = N @ seen @ N.T
-        if rounds.explored and max(skewness.values(), default=0.0) < _SKEWED:
+        if rounds.explored:
             block = np.ix_([0, *numbers], [0, *numbers])
-            seen[block], shares = with_looks(seen[block], variance[block], K[block], release)
-            variance[block] *= 1 - shares
+            found, doubt = by_looks(seen[block], K[block], release)
+            if rounds.tail is not None:
+                both = variance[block] + doubt
+                agreed = far_agreement(seen[block], found, both, release, len(own))
+                with_y = [0, *numbers[: len(own) - 1]]
+                seen[y, with_y] += agreed
+                seen[with_y, y] = seen[y, with_y]
+                most = (LARGEST_CARRY * last.off_diagonal_scale / PRODUCT_ONE) ** 2
+                more = np.minimum(clip[y, with_y] + (_GROWS * agreed) ** 2, most)
+                clip[y, with_y] = clip[with_y, y] = more
+            if max(skewness.values(), default=0.0) < _SKEWED:
+                seen[block], shares = averaged(seen[block], variance[block], found, doubt, rows)
+                variance[block] *= 1 - shares
+        clip *= np.where(known, 0.0, 1 + np.eye(len(known)))
         values = seen * np.outer(unit, unit)
         scale = np.outer(unit, unit) * np.sqrt(variance + clip)
         # The i-th of the model's numbers is at the place of the i-th of all numbers.
@@ -311,6 +321,31 @@ class InRounds:
         )
 
 
+def restored(
+    values: FloatArray, rounds: Rounds, design: Design, n: float, numbers: Sequence[int]
+) -> FloatArray:
+    """The last round's sums with what normal rows have lost in the ball, at `numbers`."""
+    seen = values.copy()
+    if rounds.tail is None:
+        return seen
+    shape = rounds.last.shape
+    c, radius = (x / (1 << ROW_BITS) for x in (shape.constant, shape.radius))
+    mean = seen[0, numbers] / (n * c)
+    covariance = seen[np.ix_(numbers, numbers)] / n - np.outer(mean, mean)
+    first, second, share = shrunk_normal(mean, covariance, radius)
+    # Short tails, of which fewer rows were shrunk, have lost less, if that can be seen.
+    # Without `noise` as a margin normal rows would get too little back on average.
+    expected, noise = n * share, rounds.tail.counted[1]
+    seen_well = expected**2 / (expected**2 + len(EDGES) * noise**2)
+    fewer = max(0.0, expected - rounds.shrunk_rows(design, n) - noise)
+    fewer /= max(expected, 1e-9)
+    lost = n * (1.0 - seen_well * fewer)
+    seen[0, numbers] += lost * c * first
+    seen[numbers, 0] += lost * c * first
+    seen[np.ix_(numbers, numbers)] += lost * second
+    return seen
+
+
 def shrunk_normal(
     mean: FloatArray, covariance: FloatArray, radius: float
 ) -> tuple[FloatArray, FloatArray, float]:
@@ -329,15 +364,15 @@ def shrunk_normal(
     return first, second, len(far) / len(z)
 
 
-def with_looks(
-    seen: FloatArray, variance: FloatArray, to_last: FloatArray, release: Release
+def by_looks(
+    seen: FloatArray, to_last: FloatArray, release: Release
 ) -> tuple[FloatArray, FloatArray]:
-    """The last round's sums with what the exploring rounds say of them, and the looks' shares.
+    """The last round's sums as the exploring rounds have them, and the variance of their noise.
 
     Parameters
     ----------
-    seen, variance : (q + 1, q + 1) arrays
-        Of (c, z'), the numbers alone, and of its noise.
+    seen : (q + 1, q + 1) array
+        Of (c, z'), the numbers alone, by the last round.
     to_last : (q + 1, q + 1) array
         Takes (1, numbers) to (c, z').
     release : Release
@@ -369,7 +404,17 @@ def with_looks(
     found[1:, 0] *= c
     found[0, 0] = seen[0, 0]
     double = 1 + np.eye(len(seen))  # the variance of a diagonal entry is twice that of others
-    noise = double * (1 / precision + (_UNLIKE * n) ** 2)
+    return found, double / precision
+
+
+def averaged(
+    seen: FloatArray, variance: FloatArray, found: FloatArray, noise: FloatArray, n: float
+) -> tuple[FloatArray, FloatArray]:
+    """The last round's sums, averaged with those that looks have found, and the looks' shares.
+
+    `variance` and `noise` are those of the noise on `seen` and `found`.
+    """
+    noise = noise + (1 + np.eye(len(seen))) * (_UNLIKE * n) ** 2
     # Where both differ by more than their noise, it is by what shrinking has done in the looks.
     upper = np.triu_indices(len(seen))
     apart = float(np.mean(((found - seen) ** 2 / (noise + variance))[upper]))
@@ -377,6 +422,48 @@ def with_looks(
         noise = noise * apart
     share = variance / (variance + noise)
     return seen + share * (found - seen), share
+
+
+def far_agreement(
+    seen: FloatArray, found: FloatArray, noise: FloatArray, release: Release, size: int
+) -> FloatArray:
+    """What far rows may yet take from the sums with the residual, if they go on as nearer ones do.
+
+    Parameters
+    ----------
+    seen, found : (q + 1, q + 1) arrays
+        Of (c, z') by the last round and by the looks; the model's numbers first.
+    noise : (q + 1, q + 1) array
+        Variance of the noise of both together.
+    release : Release
+    size : int
+        How many numbers the model has; its target is the last of them.
+
+    Returns
+    -------
+    (size,) array
+        For c and the model's covariates.
+    """
+    rounds, design, n = release.rounds, release.design, release.noisy_n
+    fitted = None if rounds is None else rounds.fit(design, n)
+    if rounds is None or fitted is None:
+        raise ValueError("nothing is clipped in this Release")
+    fit, index = fitted
+    excess = float(fit.excess[index])
+    q = fit.numbers
+    gram, apart, noise = seen[: size + 1, : size + 1].copy(), seen - found, noise.copy()
+    gram[0, 0] = n * (rounds.last.shape.constant / (1 << ROW_BITS)) ** 2
+    apart[0, 0] = noise[0, 0] = 0.0
+    residual = np.append(-np.linalg.solve(gram[:-1, :-1], gram[:-1, -1]), 1.0)
+    moved = (apart[: size + 1, : size + 1] @ residual)[:-1]
+    moved_noise = (noise[: size + 1, : size + 1] @ residual**2)[:-1]
+    lost = float(np.trace(apart))
+    if lost < _LOST_FROM * math.sqrt(float(np.trace(noise))):
+        return np.zeros(size)
+    agreement, doubt = moved / lost * math.sqrt(q * (q + 2)), moved_noise / lost**2 * q * (q + 2)
+    prior = np.clip(agreement**2 - _BEYOND_DOUBT**2 * doubt, AGREEMENT**2, 1.0)
+    agreement *= prior / (prior + doubt)
+    return np.asarray(excess * agreement / math.sqrt(q * (q + 2)))
 
 
 def check_method_with_rounds(method: str, name: str) -> None:

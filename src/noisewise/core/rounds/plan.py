@@ -7,7 +7,9 @@ direction stands out. Exploring is cheap, because a ball of radius √(2q) needs
 the more rows the cheaper. A histogram of far rows then decides on the last ball, and the last round
 gets all that is left. Exploring rounds leave categories alone: an indicator is on its own scale
 already, and whitening would lose rare levels. The last round has them, with a weight of their own.
-Where there are so many rows that they cost little, the spread of residuals follows (`residuals`).
+Where there are so many rows that they cost little, the spread of residuals follows (`residuals`);
+and exploring doesn't end before a round has seen every direction from near, though it may have
+stood out at once: by that round the analyst knows what far rows agree about.
 
 **The last round's coordinates.** A slope needs the products of covariates x and the residual e of
 the target. If all have spread 1, noise on Σ xe is in proportion to c² + R² in a ball of radius R.
@@ -64,6 +66,7 @@ LEAST_FIRST_SHARE = 0.001  # keeps the noise within 64-bit integers for any numb
 _INFLATION = 0.7  # of the noise that is added to a spread
 _FOUND, _FOUND_AT_ONCE = 3.0, 8.0  # a spread stands out, in units of the noise
 _STANDS_OUT = 1.3  # of rows outside the ball, in units of their noise
+_NEAR = 0.25  # of a variance as the last look sees it, where there are very many rows
 _LOOKS = 3  # exploring rounds after which a direction with far rows is left as it is
 _STRETCH = 0.125  # of the residual's variance in the last round, for each covariate
 _NOISE_CAP = 6.0  # of the last round, in standard errors, beyond which no radius goes
@@ -371,6 +374,8 @@ def look(
     floor = _INFLATION * math.sqrt(2 * setting.numbers) * look_noise(setting, rows, explored)
     most = MOST_ROUNDS if setting.most is None else setting.most
     found = (sizes >= (_FOUND if explored else _FOUND_AT_ONCE) * floor).all(axis=1)
+    if setting.residual_share(rows):
+        found &= (sizes >= _NEAR).all(axis=1) & (explored > 0)
     if explored + 2 >= most:
         found = np.ones_like(found)
     return np.maximum(sizes, 0.0) + floor, np.asarray(found)
@@ -413,7 +418,10 @@ def _looked_at(
     found = bool(np.all((sizes >= _FOUND * noise) | frozen)) and bool(explored)
     # A direction with far rows may yet be found by one more look, from nearer.
     found = found and (len(explored) >= _LOOKS or not frozen.any())
-    done = found or bool(np.all(sizes >= _FOUND_AT_ONCE * noise)) or len(explored) + 2 >= most
+    found = found or bool(np.all(sizes >= _FOUND_AT_ONCE * noise))
+    if setting.residual_share(rows):
+        found = found and bool(explored) and bool(np.all((sizes >= _NEAR) | frozen))
+    done = found or len(explored) + 2 >= most
     spread, centre = current.spread_and_centre()
     return spread @ (directions * np.sqrt(wanted)), centre + spread @ mean, done
 
