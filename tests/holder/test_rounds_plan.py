@@ -256,9 +256,9 @@ def test_the_residual_is_stretched_and_nothing_else():
     slopes = np.linalg.solve(covariance[:3, :3], covariance[:3, 3])
     residual = np.linalg.solve(found.T, np.append(-slopes, 1.0))  # a·z is y - x·slopes
     residual /= np.linalg.norm(residual)
-    expected = np.eye(4) + (rounds.stretch(4) ** 2 - 1) * np.outer(residual, residual)
+    expected = np.eye(4) + (tail.stretch(4) ** 2 - 1) * np.outer(residual, residual)
     np.testing.assert_allclose(found @ covariance @ found.T, expected, atol=1e-12)
-    assert rounds.stretch(4) ** 2 == 1.375
+    assert tail.stretch(4) ** 2 == 1.375
 
 
 def test_rounds_start_where_they_are_worth_it():
@@ -375,6 +375,35 @@ def test_the_tail_fit_sees_an_end(power):
     assert fit.excess[10] < 0.02 * fit.excess[0]
 
 
+@pytest.mark.parametrize("numbers", [1, 2, 5])
+def test_normal_rows_beyond_every_edge(numbers):
+    z = np.random.default_rng(28).standard_normal((1_000_000, numbers))
+    z[:, -1] *= tail.stretch(numbers)
+    squares = np.sum(z**2, axis=1) / numbers
+    beyond, inside, excess = tail._normal(numbers)
+    for edge, share, more in zip(tail.EDGES[:4], beyond, excess, strict=False):
+        assert share == pytest.approx(np.mean(squares > edge), rel=0.1)
+        assert more == pytest.approx(np.mean(np.maximum(squares - edge, 0.0)), rel=0.1)
+    np.testing.assert_allclose(inside[::-1].cumsum()[::-1], beyond, atol=1e-15)
+
+
+def test_few_rows_far_beyond_normal_ones_are_seen():
+    """One power for both would have to fall as fast as the normal rows do."""
+    edges, n, sd = np.array(tail.EDGES), 500_000, 30.0
+    rng = np.random.default_rng(29)
+    normal = n * tail._normal(3)[1]
+    rows = 800 * (np.maximum(edges, 12) / 12) ** -2.5
+    far = rows - np.append(rows[1:], 0)
+    truth = 3 * edges[8] * rows[8] / 1.5  # q ∫ N
+    for _ in range(5):
+        fit = tail.TailFit.of(normal + far + sd * rng.standard_normal(22), sd, n, 1, 3)
+        assert 0.3 < fit.excess[8] / truth < 2
+        assert fit.rows[0] == pytest.approx((normal + far).sum(), rel=0.1)
+        # Where there are none, next to nothing is expected there.
+        clean = tail.TailFit.of(normal + sd * rng.standard_normal(22), sd, n, 1, 3)
+        assert clean.excess[8] < 0.1 * truth
+
+
 def test_a_tail_that_noise_hides_counts_by_its_mean_square():
     """There the mean says less than half of what may be; where a tail is seen the two agree."""
     edges = np.array(tail.EDGES)
@@ -422,7 +451,7 @@ def test_a_short_tail_gets_the_ball_that_holds_it():
 def test_what_is_carried_falls_with_the_number_of_directions():
     """Far rows of no preferred direction: products of two coordinates are |z|²/√(q(q+2))."""
     counts = 2000 * np.array(tail.EDGES) ** -2.5
-    few, many = (tail.TailFit.of(counts, 5.0, 50_000, 1, q) for q in (2, 10))
+    few, many = (tail.TailFit.of(counts, 5.0, 1000, 1, q) for q in (2, 10))
     z = np.random.default_rng(25).normal(size=(100_000, 10))
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     size = np.sqrt(np.mean((z[:, 0] * z[:, 1]) ** 2))

@@ -42,9 +42,8 @@ from noisewise.core.rounds.plan import (
     last_noise,
     look,
     look_noise,
-    stretch,
 )
-from noisewise.core.rounds.tail import EDGES
+from noisewise.core.rounds.tail import EDGES, stretch
 from noisewise.planning.truths import Truths
 from noisewise.planning.width import (
     Width,

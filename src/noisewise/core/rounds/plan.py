@@ -68,7 +68,6 @@ _FOUND, _FOUND_AT_ONCE = 3.0, 8.0  # a spread stands out, in units of the noise
 _STANDS_OUT = 1.3  # of rows outside the ball, in units of their noise
 _NEAR = 0.25  # of a variance as the last look sees it, where there are very many rows
 _LOOKS = 3  # exploring rounds after which a direction with far rows is left as it is
-_STRETCH = 0.125  # of the residual's variance in the last round, for each covariate
 _NOISE_CAP = 6.0  # of the last round, in standard errors, beyond which no radius goes
 _FREELY = 6.0  # squared radius over q that is always allowed
 _RESIDUALS = 0.04  # share of the budget for the spread of residuals
@@ -426,15 +425,10 @@ def _looked_at(
     return spread @ (directions * np.sqrt(wanted)), centre + spread @ mean, done
 
 
-def stretch(numbers: int) -> float:
-    """How long the residual is in the last round, where other directions are 1."""
-    return math.sqrt(1 + _STRETCH * (numbers - 1))
-
-
 def for_slopes(maps: Floats) -> Floats:
     """Maps (…, q, q) that make spreads 1, with the residual of the last number stretched."""
     residual = maps[..., -1:] / np.linalg.norm(maps[..., -1:], axis=-2, keepdims=True)
-    longer = stretch(maps.shape[-1]) - 1
+    longer = tail.stretch(maps.shape[-1]) - 1
     return np.asarray(maps + longer * residual @ (np.swapaxes(residual, -1, -2) @ maps))
 
 

@@ -12,7 +12,10 @@ bias together are least. What bias may remain is carried in the likelihood as if
 
 a power that ends at e, where e is one of the bins' edges or infinite, all equally likely. Splines,
 scores and shares have tails that end soon. Without an end, most of what is expected of them would
-be rows that nobody has.
+be rows that nobody has. Beside such rows none, half or all of the n rows may be normal ones: a
+power that has to follow them near the edge falls too fast to follow few rows far out. But where
+noise hides the tail, normal rows explain all of it, and the rest is not known to be empty. So of
+the excess that follows the larger counts, with normal rows or without.
 
 **The bias.** Shrinking takes a trace of
 
@@ -49,6 +52,7 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaincc
 
 from noisewise.core.rounds.transform import Floats
 from noisewise.core.statistics.ball_moments import PRODUCT_ONE
@@ -62,6 +66,14 @@ _ALIGNED = 0.5  # of far rows, for the choice of the radius
 _MISFIT = 0.25  # relative error of a fitted tail in any bin
 _POWERS = np.geomspace(1.4, 20, 16)
 _HEIGHTS = 40
+_NORMAL = (0.0, 0.5, 1.0)  # how many of the rows may be normal ones
+_POINTS, _WIDEST = 400, 8.0
+_STRETCH = 0.125  # of the residual's variance in the last round, for each covariate
+
+
+def stretch(numbers: int) -> float:
+    """How long the residual is in the last round, where other directions are 1."""
+    return math.sqrt(1 + _STRETCH * (numbers - 1))
 
 
 def grid_edges(numbers: int) -> tuple[int, ...]:
@@ -88,6 +100,25 @@ def _tails() -> tuple[Floats, Floats, Floats]:
     integral[:, -1] += of_log[:, -1, -1:] * np.minimum(1 / (_POWERS - 1), 1.0)[:, None]
     shape = (-1, len(edges))
     return beyond.reshape(shape), inside.reshape(shape), integral.reshape(shape)
+
+
+@cache
+def _normal(numbers: int) -> tuple[Floats, Floats, Floats]:
+    """As `_tails`, of normal rows in the last round's coordinates, in units of n.
+
+    The residual is stretched there: |z|² is γ² u² with a normal u, and chi-squared with q - 1
+    degrees of freedom beside it.
+    """
+    step = _WIDEST / _POINTS
+    u = (np.arange(_POINTS) + 0.5) * step
+    density = np.exp(-(u**2) / 2) * math.sqrt(2 / math.pi) * step
+    over = stretch(numbers) ** 2 * u**2 - np.array(EDGES)[:, None] * numbers
+    left, k = np.maximum(-over, 0.0), numbers - 1
+    others = gammaincc(k / 2, left / 2) if k else over > 0.0
+    # E(X - c)₊ = k P(X' > c) - c P(X > c), where X' has two degrees of freedom more.
+    excess = np.maximum(over, 0.0) + k * gammaincc(k / 2 + 1, left / 2) - left * others
+    beyond, excess = others @ density, excess @ density / numbers
+    return beyond, beyond - np.append(beyond[1:], 0.0), excess
 
 
 @dataclass(frozen=True)
@@ -128,17 +159,26 @@ class TailFit:
         rows_per_unit, numbers : int
         """
         beyond, inside, integral = _tails()
+        normal = [n * each for each in _normal(numbers)]
         heights = np.geomspace(1, max(n, 2.0), _HEIGHTS)
-        score = np.empty((_HEIGHTS, len(inside)))
-        for row, height in zip(score, heights, strict=True):
-            expected = height * inside
-            variance = sd**2 + (_MISFIT * expected) ** 2 + rows_per_unit * expected
-            misfit = (np.asarray(counts) - expected) ** 2 / variance + np.log(variance)
-            row[:] = -misfit.sum(axis=1) / 2
+        score = np.empty((len(_NORMAL), _HEIGHTS, len(inside)))
+        for several, share in zip(score, _NORMAL, strict=True):
+            for row, height in zip(several, heights, strict=True):
+                expected = height * inside + share * normal[1]
+                variance = sd**2 + (_MISFIT * expected) ** 2 + rows_per_unit * expected
+                misfit = (np.asarray(counts) - expected) ** 2 / variance + np.log(variance)
+                row[:] = -misfit.sum(axis=1) / 2
+        rows, square = np.zeros(len(EDGES)), np.zeros(len(EDGES))
         weight = np.exp(score - score.max())
         weight /= weight.sum()
-        mean_square = (heights**2 @ weight) @ integral**2
-        return cls((heights @ weight) @ beyond, numbers * np.sqrt(mean_square), numbers)
+        for share, some in zip(_NORMAL, weight, strict=True):
+            usual, more = share * some.sum(), heights @ some
+            rows += more @ beyond + usual * normal[0]
+            square += (heights**2 @ some) @ integral**2 + share * usual * normal[2] ** 2
+            square += 2 * share * (more @ integral) * normal[2]
+        alone = np.exp(score[0] - score[0].max())
+        square = np.maximum(square, (heights**2 @ alone) @ integral**2 / alone.sum())
+        return cls(rows, numbers * np.sqrt(square), numbers)
 
     def bias(self, agreement: float) -> Floats:
         """The sd of what clipping may do to an off-diagonal entry, at each radius, (22,)."""
