@@ -235,13 +235,14 @@ def test_with_very_many_rows_the_last_look_is_from_near(n):
     assert (setting.residual_share(n) > 0) == (n > 5_000)
     moments = n * np.diag([1.0, 0.3, 0.3, 0.03])
     precision = np.full((4, 4), 1.0)
-    found = rounds.next_look(setting, Observed(np.eye(4), moments, precision), n, ())
+    first = Observed(np.eye(4), moments, precision)
+    found = rounds.next_step(setting, first, n)
     assert isinstance(found, rounds.Explore) == (n > 5_000)
     if isinstance(found, rounds.Explore):
         near = n * np.diag([1.25**2, 1.0, 1.0, 1.0])
         seen = rounds.Explored(found.shape, near, 0 * near, 1.0)
-        ended = rounds.next_look(setting, Observed(np.eye(4), moments, precision), n, [seen])
-        assert not isinstance(ended, rounds.Explore)
+        assert not isinstance(rounds.next_step(setting, first, n, [seen]), rounds.Explore)
+    assert not isinstance(rounds.next_look(setting, first, n, ()), rounds.Explore)  # Newton rounds
     # As plans have it.
     assert rounds.look(setting, n, 0, np.full((1, 3), 50.0))[1].tolist() == [n == 5_000]
     if n > 5_000:

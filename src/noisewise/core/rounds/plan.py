@@ -66,7 +66,7 @@ LEAST_FIRST_SHARE = 0.001  # keeps the noise within 64-bit integers for any numb
 _INFLATION = 0.7  # of the noise that is added to a spread
 _FOUND, _FOUND_AT_ONCE = 3.0, 8.0  # a spread stands out, in units of the noise
 _STANDS_OUT = 1.3  # of rows outside the ball, in units of their noise
-_NEAR = 0.25  # of a variance as the last look sees it, where there are very many rows
+_NEAR = 0.25  # of a variance as a look sees it: from there it is seen from near
 _LOOKS = 3  # exploring rounds after which a direction with far rows is left as it is
 _NOISE_CAP = 6.0  # of the last round, in standard errors, beyond which no radius goes
 _FREELY = 6.0  # squared radius over q that is always allowed
@@ -281,7 +281,7 @@ def next_step(
     if not setting.worthwhile(rows):  # only where n is private: otherwise nothing asks
         return Finish(_last_shape(setting, Transform.box(setting.numbers), None))
     if counted is None:
-        step = next_look(setting, first, n, explored)
+        step = next_look(setting, first, n, explored, near=setting.residual_share(rows) > 0)
         if isinstance(step, Explore):
             return step
         spread, centre = step
@@ -302,11 +302,19 @@ def rows_of(first: Observed, n: int | None) -> float:
 
 
 def next_look(
-    setting: Setting, first: Observed, n: int | None, explored: Sequence[Explored]
+    setting: Setting,
+    first: Observed,
+    n: int | None,
+    explored: Sequence[Explored],
+    *,
+    near: bool = False,
 ) -> Explore | tuple[Floats, Floats]:
-    """One more exploring round, or the spread (q, q) and centre (q,) that were found."""
+    """One more exploring round, or the spread (q, q) and centre (q,) that were found.
+
+    With `near` the last look must have seen every direction from near.
+    """
     rows = rows_of(first, n)
-    spread, centre, done = _looked_at(setting, first, n, rows, explored)
+    spread, centre, done = _looked_at(setting, first, n, rows, explored, near=near)
     if done:
         return spread, centre
     radius = math.isqrt(_EXPLORING * setting.numbers * PRODUCT_ONE)
@@ -386,6 +394,8 @@ def _looked_at(
     n: int | None,
     rows: float,
     explored: Sequence[Explored],
+    *,
+    near: bool,
 ) -> tuple[Floats, Floats, bool]:
     """Spread and centre as they were seen, and whether every direction stands out in the noise."""
     q = setting.numbers
@@ -418,7 +428,7 @@ def _looked_at(
     # A direction with far rows may yet be found by one more look, from nearer.
     found = found and (len(explored) >= _LOOKS or not frozen.any())
     found = found or bool(np.all(sizes >= _FOUND_AT_ONCE * noise))
-    if setting.residual_share(rows):
+    if near:
         found = found and bool(explored) and bool(np.all((sizes >= _NEAR) | frozen))
     done = found or len(explored) + 2 >= most
     spread, centre = current.spread_and_centre()
