@@ -454,7 +454,8 @@ def far_agreement(
     gram, apart, noise = seen[: size + 1, : size + 1].copy(), seen - found, noise.copy()
     gram[0, 0] = n * (rounds.last.shape.constant / (1 << ROW_BITS)) ** 2
     apart[0, 0] = noise[0, 0] = 0.0
-    residual = np.append(-np.linalg.solve(gram[:-1, :-1], gram[:-1, -1]), 1.0)
+    slopes = np.linalg.lstsq(gram[:-1, :-1], gram[:-1, -1])[0]  # forged sums may be singular
+    residual = np.append(-slopes, 1.0)
     moved = (apart[: size + 1, : size + 1] @ residual)[:-1]
     moved_noise = (noise[: size + 1, : size + 1] @ residual**2)[:-1]
     lost = float(np.trace(apart))
