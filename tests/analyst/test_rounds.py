@@ -296,7 +296,7 @@ def test_what_far_rows_agree_about_is_added_back_and_carried(release, monkeypatc
     assert without.scale[-1, 0] == pytest.approx(before.scale[-1, 0], rel=0.2)
     shape = release.rounds.last.shape
     unit = 1024 / np.array([shape.constant, shape.radius, shape.radius]) * 1024 / shape.radius
-    np.testing.assert_allclose((after.values - without.values)[-1, :-1], agreed * unit)
+    np.testing.assert_allclose((after.values - without.values)[-1, :-1], 0.5 * agreed * unit)
     carried = np.sqrt(after.scale**2 - without.scale**2)[-1, :-1] / unit
     already = without.scale[-1, 0] ** 2 / unit[0] ** 2 - noise**2
     np.testing.assert_allclose(carried[:2], 1.5 * np.abs(agreed[:2]), rtol=0.01)

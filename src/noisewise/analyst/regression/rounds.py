@@ -41,10 +41,10 @@ in both, give or take noise. Where they agree, as skewed errors do whose spread 
 looks lack them: let D be the difference of Σ e (1, x), and t that of the traces. Then
 D √(q(q + 2)) / t is the agreement of the rows in between (`core.rounds.tail`), of every x by
 itself. Its prior is normal with sd `AGREEMENT`, which is raised to what is measured where that is
-`_BEYOND_DOUBT` times its noise. What the rows beyond the last ball take is expected to be as much,
-in proportion to the excess B that the histogram expects: it is added back. `_GROWS` times that is
-carried, since those farthest out agree more (two to four times in a photograph), and B is not
-known well. In wide balls, that is with many rows, looks have less noise than the last round, and
+`_BEYOND_DOUBT` times its noise. If the rows beyond the last ball agree as much, they take that in
+proportion to the excess B that the histogram expects. Half of it is added back, and `_GROWS` times
+it is carried: those farthest out may agree about nothing, or more (two to four times as much in a
+photograph), and B is not known well. In wide balls, that is with many rows, looks have less noise than the last round, and
 this tells much; in narrow ones the looks' noise hides it, and next to nothing is added.
 
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
@@ -128,7 +128,8 @@ _UNLIKE, _APART = 0.03, 2.0  # sd of looks beside their noise, of a spread; a me
 _LONG_TAILED = 0.4  # a skewness, from which a column is warned of
 _SKEWED = 1.0  # a skewness, from which looks have lost too much to have any weight
 _FAR_BOUND = 6.0  # standard deviations
-_GROWS = 1.5  # of what nearer rows agree about: the sd that is carried for it
+# Of what nearer rows agree about: the share that is added back, and the sd that is carried.
+_ADDED_BACK, _GROWS = 0.5, 1.5
 _BEYOND_DOUBT, _LOST_FROM = 3.0, 2.0  # standard deviations of the noise
 _UNSEEN = 2.5  # times the noise, for each unit that a target's c is above 1/2
 
@@ -181,7 +182,7 @@ class LastRound:
                 both = variance[block] + doubt
                 agreed = far_agreement(seen[block], found, both, release, len(own))
                 with_y = [0, *numbers[: len(own) - 1]]
-                seen[y, with_y] += agreed
+                seen[y, with_y] += _ADDED_BACK * agreed
                 seen[with_y, y] = seen[y, with_y]
                 most = (LARGEST_CARRY * last.off_diagonal_scale / PRODUCT_ONE) ** 2
                 more = np.minimum(clip[y, with_y] + (_GROWS * agreed) ** 2, most)
