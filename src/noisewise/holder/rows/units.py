@@ -151,18 +151,19 @@ class ByUnit(Generic[Result]):
         It is one array, filled again and again; behind the last row is what was there before.
         """
         self._rows_of.fill(columns, self._centred[:, :rows])
-        if self._has_missing(rows):
+        if self._round(rows):
             for i, name in enumerate(self._design.sources):
                 columns[i] = filled(columns[i], self._design.schema, name)
             self._rows_of.fill(columns, self._centred[:, :rows])
-            self._has_missing(rows)
+            self._round(rows)
         return self._block
 
-    def _has_missing(self, rows: int) -> bool:
+    def _round(self, rows: int) -> bool:
+        """Put the centred block on the grid; says whether a number is missing in it."""
         from noisewise.holder.rows import grouping
 
-        one, block = float(self._grid.one), self._block
-        return bool(grouping.on_grid(self._centred, rows, self._scales, self._cut_off, one, block))
+        given = (self._centred, rows, self._scales, self._cut_off, float(self._grid.one))
+        return bool(grouping.on_grid(*given, self._block))
 
 
 class Shelves:
@@ -194,7 +195,7 @@ class Shelves:
             self._start = start_of(ids)
         words = words_of(ids, self._start)
         hashed = self._grouping.hashes(words)
-        width = self._columns + 1 + 2 * int((hashed & 63).max())
+        width = self._columns + 1 + 2 * int((hashed & 63).max())  # their last bits count words
         size = len(ids) * width
         if self._used + size > len(self._records):
             if self._used:
@@ -232,7 +233,7 @@ class Shelves:
 
     def _gathered(self, ends: Integers, shelves: range, *, file: bool) -> Grid:
         """Records of some shelves, all of one width: those in memory, and those in the file."""
-        pieces = [piece for shelf in shelves if file for piece in self._pieces[shelf]]
+        pieces = [piece for shelf in shelves for piece in self._pieces[shelf]] if file else []
         starts, stops, widths = ends[shelves.start], ends[shelves.stop], np.array(self._widths)
         row = int(((stops - starts) // widths).sum())
         width = max(self._widths + [width for _, _, width in pieces])
