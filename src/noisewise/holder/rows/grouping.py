@@ -14,9 +14,8 @@ from noisewise._compiled import compiled_in_order
 
 SHELVES = 512
 
-_U = (
-    np.uint64
-)  # of indices, too: of signed ones Numba asks each time whether they count from the end
+# Of indices, too: of signed ones Numba asks each time whether they count from the end.
+_U = np.uint64
 _FIRST = _U(0x9E3779B97F4A7C15)
 _SECOND = _U(0xD6E8FEB86659FD93)
 _HALF = _U(32)
