@@ -385,18 +385,16 @@ def test_no_id_is_left_by_a_killed_process(tmp_path):
 
 def broken(monkeypatch):
     """Rows that are added up where they should be averaged."""
-    averages = units.ByUnit._averages
+    averages = units.Shelves.averages
 
-    def summed(self, records):
-        none = np.empty(0, dtype=bool)
-        ids = np.ascontiguousarray(records[:, len(self._design.columns) :])
-        _, rows = grouping.averages(ids, grouping.hashes(ids, 0), none)
-        return np.clip(averages(self, records) * rows, -(2**26), 2**26)
+    def summed(self, cut_off):
+        for means, rows in averages(self, cut_off):
+            yield np.clip(means * rows, -(2**26), 2**26), rows
 
-    monkeypatch.setattr(units.ByUnit, "_averages", summed)
+    monkeypatch.setattr(units.Shelves, "averages", summed)
     monkeypatch.setattr(
         "noisewise.holder.rows.values.RowGrid.round_block",
-        lambda self, centred, out: np.floor(centred * self.columns[0].scale, out=out),
+        lambda self, centred, out: np.floor(np.stack(centred) * self.columns[0].scale, out=out),
     )
 
 
@@ -539,29 +537,55 @@ TEXTS = [
 ]  # fmt: skip
 
 
-def words_of(texts):
-    return units.words_of(pa.array([text.encode() for text in texts], type=pa.large_binary()))
+def array_of(texts):
+    return pa.array([text.encode() for text in texts], type=pa.large_binary())
 
 
-def hashes_of(words):
-    return grouping.hashes(words.view(np.int32), 0)
+def words_of(texts, start=b""):
+    return units.words_of(array_of(texts), start)
 
 
-def test_words_are_equal_just_where_ids_are():
+@pytest.mark.parametrize("start", [b"", b"x", b"a\0", b"xxxxxxx", b"\x01", b"\x02"])
+def test_words_are_equal_just_where_ids_are(start):
     assert len(set(TEXTS)) == len(TEXTS)
-    words = words_of(TEXTS * 2)
+    words = words_of(TEXTS * 2, start)
     assert words.shape[1] == 32
-    hashed = hashes_of(words)
-    _, rows = grouping.averages(words.view(np.int32), hashed, np.empty(0, dtype=bool))
-    assert rows.tolist() == [2] * len(TEXTS)
-    # A batch of short ids has fewer words, and zeros in the place of the others are no difference.
-    for text in TEXTS:
-        own = words_of([text])
-        padded = np.zeros((1, 32), dtype=np.uint64)
-        padded[:, : own.shape[1]] = own
-        assert (padded == words[TEXTS.index(text)]).all()
-        assert hashes_of(own) == hashes_of(padded)
+    assert len(set(map(bytes, words))) == len(TEXTS)
+    hashed = grouping.hashes(words)
     assert len(set(hashed.tolist())) == len(TEXTS)
+    # A block of short ids has fewer words, and zeros in the place of the others are no difference.
+    for text, those in zip(TEXTS, words, strict=False):
+        own = words_of([text], start)
+        assert (np.append(own, np.zeros(32 - own.size, dtype=np.uint64)) == those).all()
+        assert grouping.hashes(own)[0] == hashed[TEXTS.index(text)]
+        left_out = len(start) if text.encode().startswith(start) else 0
+        assert grouping.hashes(own)[0] & 63 == (len(text.encode()) - left_out) // 8 + 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "start"),
+    [
+        (["person 1", "person 22"], b"person "),
+        (["person", "person"], b"person"),
+        (["a", "b"], b""),
+        (["ab", "a"], b"a"),
+        (["", "a"], b""),
+        (["x" * 9, "x" * 9 + "y"], b"x" * 7),
+    ],
+)
+def test_what_all_texts_begin_with(texts, start):
+    assert units.start_of(array_of(["other", *texts, "other"]).slice(1, len(texts))) == start
+
+
+def test_the_first_rows_decide_what_is_left_out_and_no_more():
+    """Ids that begin otherwise, or end where the others go on, are told apart all the same."""
+    texts = ["person 1", "person 2", "person ", "person", "1", "2", "\x01", "person person 1"]
+    shelves = units.Shelves(0)
+    for block in (texts[:2], texts, texts[::-1]):
+        shelves.add(array_of(block), np.empty((0, len(block)), dtype=np.int32))
+    assert shelves._start == b"person "
+    found = [one for _, rows in shelves.averages(np.empty(0, dtype=bool)) for one in rows]
+    assert sorted(found) == [2] * 6 + [3] * 2
 
 
 def test_an_id_that_is_a_whole_page_is_refused(ledger):
@@ -573,8 +597,7 @@ def test_an_id_that_is_a_whole_page_is_refused(ledger):
 
 
 def test_a_slice_of_ids_has_its_own_words():
-    array = pa.array([text.encode() for text in TEXTS], type=pa.large_binary())
-    assert (units.words_of(array.slice(3, 6)) == words_of(TEXTS[3:9])).all()
+    assert (units.words_of(array_of(TEXTS).slice(3, 6)) == words_of(TEXTS[3:9])).all()
 
 
 @pytest.mark.parametrize("shelves", ["few", "file"])
@@ -584,8 +607,9 @@ def test_ids_that_share_a_hash_are_told_apart(monkeypatch, shelves):
     data["who"] = np.array([f"somebody with the number {one}" for one in data["who"]])
     expected = nw.holder.engines.open_source(data).sums(request().plan())
     assert expected.n == 101
-    same = lambda records, columns: np.zeros(len(records), dtype=np.uint64)  # noqa: E731
-    monkeypatch.setattr(grouping, "hashes", same)
+    hashes = grouping.hashes
+    # All but how many words there are, which its last bits say.
+    monkeypatch.setattr(grouping, "hashes", lambda words: hashes(words) & np.uint64(63))
     if shelves == "file":
         monkeypatch.setattr(units, "_MEMORY", 0)
     assert nw.holder.engines.open_source(data).sums(request().plan()) == expected

@@ -28,9 +28,10 @@ from noisewise.core.statistics import (
 )
 from noisewise.core.statistics.ball_moments import gram_sensitivity, longest_square
 from noisewise.holder.engines import open_source
-from noisewise.holder.rows import units
+from noisewise.holder.rows import grouping, units
 from noisewise.holder.rows.rounds import BallPlan
 from noisewise.holder.rows.sums import SumPlan
+from noisewise.holder.rows.values import GridColumn, RowGrid
 
 
 def make_design(numbers, sizes, neighbours="replace_one", ids="id"):
@@ -278,23 +279,54 @@ def test_rounded_means_stay_in_their_sets():
     assert (means[places[0]].sum(axis=0) % 2**24 != 0).any()  # thirds were rounded
 
 
-def test_batches_without_rows_and_spilled_ones(monkeypatch):
-    """Pieces of any size, some of them empty, through memory and file alike."""
-    monkeypatch.setattr(units, "_MEMORY", 0)
+@pytest.mark.parametrize("kind", ["numbers", "text"])
+@pytest.mark.parametrize("memory", [0, 200, 1 << 20])
+def test_blocks_without_rows_and_spilled_ones(kind, memory, monkeypatch):
+    """Blocks of any size, some of them empty, through memory and file alike."""
+    monkeypatch.setattr(units, "_MEMORY", memory)
     rng = np.random.default_rng(7)
-    for kind in ("numbers", "text"):
-        shelves, given = units.Shelves(2), []
-        for size in (0, 4, 1, 0, 7, 0):
-            codes = rng.integers(0, 5, size)
-            ids = pa.array(codes if kind == "numbers" else [b"p%d" % c for c in codes])
-            ids = ids.cast(pa.int64() if kind == "numbers" else pa.large_binary())
-            grid = np.column_stack([codes, np.arange(size)])
-            shelves.add(units.words_of(ids), [grid[:3].T, grid[3:].T])
-            given += grid.tolist()
-        taken = list(shelves.taken())
-        assert sorted(row for records in taken for row in records[:, :2].tolist()) == sorted(given)
-        whose = [{tuple(row) for row in records[:, 2:].tolist()} for records in taken]
-        assert sum(map(len, whose)) == len(set.union(*whose))  # nobody is in two parts
+    shelves, given = units.Shelves(2), {}
+    for size in (0, 4, 1, 0, 7, 0, 90, 3):
+        codes = rng.integers(0, 30 if size > 50 else 5, size)
+        ids = pa.array(codes if kind == "numbers" else [b"p%d" % c + b"x" * c for c in codes])
+        ids = ids.cast(pa.int64() if kind == "numbers" else pa.large_binary())
+        grid = rng.integers(-(2**24), 2**24 + 1, (2, size + 5)).astype(np.int32)
+        shelves.add(ids, grid)
+        for code, row in zip(codes.tolist(), grid.T.tolist(), strict=False):
+            given.setdefault(code, []).append(row)
+    found = []
+    for means, rows in shelves.averages(np.array([False, True])):
+        found += zip(*means.tolist(), rows.tolist(), strict=True)
+    expected = []
+    for rows in given.values():
+        (first, second), m = map(sum, zip(*rows, strict=True)), len(rows)
+        expected.append(((2 * first + m) // (2 * m), math.trunc(Fraction(second, m)), m))
+    assert sorted(found) == sorted(expected)
+
+
+def test_the_loop_onto_the_grid_is_the_map_of_values():
+    """Bit for bit, at ties and where two operations that are fused into one round otherwise."""
+    rng = np.random.default_rng(8)
+    one = float(1 << units.MEAN_BITS)
+    scales, cut_off = one / rng.uniform(0.1, 900, 40), np.arange(40) % 3 == 2
+    t = np.append(rng.integers(-one, one, 3000) + 0.5, np.full(1000, -0.5))
+    x = t / scales[:, None]
+    x += np.spacing(x) * rng.integers(-2, 3, x.shape)
+    x[:, :8] = [np.inf, -np.inf, 0.0, -0.0, 5e-324, 1e308, -1e308, 1.0]
+    columns = [
+        GridColumn(0, None, 0.0, scale, None, cut_off=cut)
+        for scale, cut in zip(scales.tolist(), cut_off.tolist(), strict=True)
+    ]
+    expected, found = np.empty_like(x), np.empty(x.shape, dtype=np.int32)
+    with np.errstate(over="ignore"):
+        RowGrid(units.MEAN_BITS, tuple(columns), None).round_block(x, out=expected)
+    assert not grouping.on_grid(x, x.shape[1], scales, cut_off, one, found)
+    assert (found == expected).all()
+    fused = np.floor(x[:, 8:] * scales[:, None].astype(np.longdouble) + 0.5)
+    assert (fused != expected[:, 8:])[~cut_off].any()  # what is ruled out would be seen
+    x[3, 77] = np.nan
+    assert grouping.on_grid(x, x.shape[1], scales, cut_off, one, found)
+    assert not grouping.on_grid(x, 77, scales, cut_off, one, found)
 
 
 @pytest.mark.parametrize("weight", range(1, 14))

@@ -26,6 +26,7 @@ from noisewise.holder.engines.base import (
     missing_id_error,
 )
 from noisewise.holder.rows import Codes, Floats, Plan, Progress, check_row_count
+from noisewise.holder.rows.units import bytes_of
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 1 << 16
@@ -151,7 +152,7 @@ def _id_reader(name: str, arrow_type: Any) -> Reader:
             empty = False
         else:
             array = array.cast(pa.large_string()).cast(pa.large_binary())
-            empty = pc.any(pc.equal(pc.binary_length(array), 0)).as_py()
+            empty = not np.diff(bytes_of(array)[0]).all()
         if empty or array.null_count:
             raise missing_id_error(name)
         return array

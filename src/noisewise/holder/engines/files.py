@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,9 +86,10 @@ class ParquetSource(_FileSource):
         import pyarrow.parquet as pq
 
         # Arrow would by default fetch whole row groups ahead, and some files have only one.
-        return self._sealed(
-            lambda: pq.ParquetFile(self._path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
-        )
+        options = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
+        if "binary_type" in signature(pq.ParquetFile).parameters:  # as old pyarrows don't have it
+            options["binary_type"] = pa.large_binary()  # text, too: it takes less time
+        return self._sealed(lambda: pq.ParquetFile(self._path, **options))
 
     def _sealed(self, call: Callable[[], Result]) -> Result:
         failure = (

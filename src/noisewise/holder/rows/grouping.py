@@ -1,7 +1,7 @@
 """Compiled loops that put the rows of a unit together: see `rows.units` for what and why.
 
-A record is a row of 32-bit integers: `columns` values on the grid, then the words of the id, each
-as two of them.
+A record is a row of 32-bit integers: `columns` values on the grid, the lower half of the hash of
+the id, and the words of the id, each as two integers. All are in one flat array.
 """
 
 from __future__ import annotations
@@ -12,129 +12,192 @@ import numpy as np
 
 from noisewise._compiled import compiled_in_order
 
-_FIRST = np.uint64(0x9E3779B97F4A7C15)
-_SECOND = np.uint64(0xD6E8FEB86659FD93)
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
-_SHELF = np.uint64(56)
+SHELVES = 512
+
+# Of indices, too: of signed ones Numba asks each time whether they count from the end.
+_U = np.uint64
+_FIRST = _U(0x9E3779B97F4A7C15)
+_SECOND = _U(0xD6E8FEB86659FD93)
+_HALF = _U(32)
+_SHELF = _U(65 - SHELVES.bit_length())
+_COUNT = _U(6)
+_ZERO, _ONE, _TWO, _EIGHT, _MOST = _U(0), _U(1), _U(2), _U(8), _U(63)
+_TILE = 128  # units whose totals stay in a core's innermost cache
 
 
 @compiled_in_order
-def text_words(octets: Any, ends: Any, words: Any) -> None:
-    """Write texts as words: their bytes, then a byte of 1, then zeros.
+def text_words(octets: Any, ends: Any, start: Any, words: Any) -> None:
+    """Write texts as words: their bytes, then a mark, then zeros.
 
-    `ends` has where each text begins, and the last one ends; `words`, (texts, words of the
-    longest), receives them.
+    Texts that begin with the bytes of `start`, seven at most, are written without them: 1 marks
+    that they are left out, 2 that they aren't. `ends` has where each text begins, and the last one
+    ends; `words`, (texts, words of the longest), receives them.
     """
+    size, shared = _U(len(start)), _ZERO
+    for k in range(size):
+        shared |= _U(start[k]) << _EIGHT * k
     for i in range(words.shape[0]):
-        at, end = ends[i], ends[i + 1]
-        for j in range(words.shape[1]):
-            word = np.uint64(0)
-            if at + 8 <= end:
-                for k in range(8):  # becomes a single load
-                    word |= np.uint64(octets[at + k]) << np.uint64(8 * k)
-            elif at <= end:
-                for k in range(end - at):
-                    word |= np.uint64(octets[at + k]) << np.uint64(8 * k)
-                word |= np.uint64(1) << np.uint64(8 * (end - at))
+        at, end = _U(ends[i]), _U(ends[i + 1])
+        mark = _TWO
+        for j in range(-1, words.shape[1]):
+            word = _ZERO
+            if at <= end:
+                left = end - at
+                if at + _EIGHT <= _U(len(octets)):
+                    for k in range(_EIGHT):  # becomes a single load, of the next texts' bytes too
+                        word |= _U(octets[at + k]) << _EIGHT * k
+                else:
+                    for k in range(left):
+                        word |= _U(octets[at + k]) << _EIGHT * k
+                if j < 0:
+                    if size <= left and word & (_ONE << _EIGHT * size) - _ONE == shared:
+                        at += size
+                        mark = _ONE
+                    continue
+                if left < _EIGHT:
+                    word = word & (_ONE << _EIGHT * left) - _ONE | mark << _EIGHT * left
             words[i, j] = word
-            at += 8
+            at += _EIGHT
 
 
 @compiled_in_order
-def hashes(records: Any, columns: int) -> Any:
-    """A number of 64 bits for each id. Words of 0 at the end change nothing."""
-    rows, width = records.shape
+def hashes(words: Any) -> Any:
+    """A number of 64 bits for each id, whose last 6 bits say how many words the id has.
+
+    Words of 0 at the end are no part of it. Where ids share a number, their words decide.
+    """
+    rows, width = words.shape
     result = np.empty(rows, dtype=np.uint64)
     for i in range(rows):
         end = width
-        while end > columns and records[i, end - 1] == 0 and records[i, end - 2] == 0:
-            end -= 2
+        while end > 0 and words[i, end - 1] == 0:
+            end -= 1
         total = _FIRST
-        for k in range(columns, end, 2):
-            low = np.uint64(records[i, k]) & _LOW
-            word = low | np.uint64(records[i, k + 1]) << _HALF
-            total = (total ^ word) * _FIRST
+        for k in range(end):
+            total = (total ^ words[i, k]) * _FIRST
             total ^= total >> _HALF
         total *= _SECOND
-        result[i] = total ^ total >> _HALF
+        total ^= total >> _HALF
+        result[i] = total >> _COUNT << _COUNT | _U(end)
     return result
 
 
 @compiled_in_order
-def shelf_ends(hashed: Any) -> Any:
-    """Where each of 256 shelves ends if rows are in their order; 0 comes first."""
-    ends = np.zeros(257, dtype=np.int64)
+def on_grid(centred: Any, rows: int, scales: Any, cut_off: Any, one: float, grid: Any) -> Any:
+    """`RowGrid.round_block` to 32-bit integers; returns whether a value is missing."""
+    missing = 0
+    for column in range(len(scales)):
+        for i in range(rows):
+            x = centred[column, i]
+            missing += np.isnan(x)
+            t = x * scales[column]
+            t = np.trunc(t) if cut_off[column] else np.floor(t + 0.5)
+            t = t if t > -one else -one  # NaN, too
+            grid[column, i] = np.int32(t if t < one else one)
+    return missing > 0
+
+
+@compiled_in_order
+def put(grid: Any, hashed: Any, ids: Any, width: int, start: int, records: Any) -> Any:
+    """Write rows as records, shelf by shelf; returns where each shelf ends. `start` comes first.
+
+    `grid` is (columns, rows or more), `ids` are (rows, integers), of which so many are written that
+    records have this width.
+    """
+    columns = _U(len(grid))
+    integers = _U(width) - columns - _ONE
+    ends = np.zeros(SHELVES + 1, dtype=np.int64)
     for i in range(len(hashed)):
-        ends[np.int64(hashed[i] >> _SHELF) + 1] += 1
-    for shelf in range(256):
+        ends[(hashed[i] >> _SHELF) + _ONE] += width
+    ends[0] = start
+    for shelf in range(SHELVES):
         ends[shelf + 1] += ends[shelf]
+    places = ends.copy()
+    for i in range(_U(len(hashed))):
+        shelf = hashed[i] >> _SHELF
+        place = _U(places[shelf])
+        for k in range(columns):
+            records[place + k] = grid[k, i]
+        place += columns
+        records[place] = np.int32(hashed[i])
+        place += _ONE
+        for k in range(integers):
+            records[place + k] = ids[i, k]
+        places[shelf] = place + integers
     return ends
 
 
 @compiled_in_order
-def put(block: Any, ids: Any, hashed: Any, places: Any, records: Any) -> None:
-    """Write rows as records into the next free places of their shelves.
-
-    `block` is (columns, rows or more), `ids` are (rows, integers) and `records` (all rows, columns
-    + integers). `places`, (257,), has the next free place of each shelf, and moves on.
-    """
-    columns = len(block)
-    for i in range(len(ids)):
-        shelf = np.int64(hashed[i] >> _SHELF)
-        place = places[shelf]
-        places[shelf] = place + 1
-        for k in range(columns):
-            records[place, k] = np.int32(block[k, i])
-        for k in range(ids.shape[1]):
-            records[place, columns + k] = ids[i, k]
+def gather(records: Any, starts: Any, stops: Any, widths: Any, out: Any) -> None:
+    """Put pieces one after the other into `out`, (rows, width); shorter ids get more zeros."""
+    flat, width = out.ravel(), _U(out.shape[1])
+    to = _ZERO
+    for piece in range(len(starts)):
+        own = _U(widths[piece])
+        if own == width:
+            for k in range(_U(starts[piece]), _U(stops[piece])):
+                flat[to] = records[k]
+                to += _ONE
+        else:
+            for place in range(_U(starts[piece]), _U(stops[piece]), own):
+                for k in range(width):
+                    flat[to + k] = records[place + k] if k < own else 0
+                to += width
 
 
 @compiled_in_order
-def averages(records: Any, hashed: Any, cut_off: Any) -> Any:
+def averages(records: Any, starts: Any, stops: Any, widths: Any, cut_off: Any) -> Any:
     """The means of units, shape (columns, units), and how many rows each has.
 
-    `cut_off` has an entry for each column: whether its mean is cut off towards 0, or rounded.
+    The rows are in pieces of `records`, each of one width. `cut_off` has an entry for each column:
+    whether its mean is cut off towards 0, or rounded.
     """
-    rows, width = records.shape
-    columns = len(cut_off)
+    columns = _U(len(cut_off))
+    rows = np.sum((stops - starts) // widths)
     slots = 2
     while slots < 2 * rows:
         slots *= 2
+    last = _U(slots - 1)
     table = np.full(slots, -1, dtype=np.int32)  # units, by their hashes
-    first = np.empty(rows, dtype=np.int32)  # the first row of each unit
+    first = np.empty(rows, dtype=np.int64)  # the first record of each unit
     counts = np.zeros(rows, dtype=np.int64)
-    totals = np.empty((rows, columns))
-    units = 0
-    for i in range(rows):
-        slot = np.int64(hashed[i] & np.uint64(slots - 1))
-        while table[slot] >= 0:
-            other = first[table[slot]]
-            k = columns
-            while k < width and records[i, k] == records[other, k]:
-                k += 1
-            if k == width:
-                break
-            slot += 1
-            if slot == slots:
-                slot = np.int64(0)
-        unit = table[slot]
-        if unit < 0:
-            unit = np.int32(units)
-            table[slot] = unit
-            first[unit] = i
-            for k in range(columns):
-                totals[unit, k] = 0.0
-            units += 1
-        counts[unit] += 1
-        for k in range(columns):
-            totals[unit, k] += records[i, k]
-    means = np.empty((columns, units))
-    for unit in range(units):
-        m = np.float64(counts[unit])
-        for k in range(columns):
-            if cut_off[k]:
-                means[k, unit] = np.trunc(totals[unit, k] / m)
-            else:
-                means[k, unit] = np.floor((2 * totals[unit, k] + m) / (2 * m))
+    unit_of = np.empty(rows, dtype=np.int32)
+    units, row = 0, 0
+    for piece in range(len(starts)):
+        for place in range(_U(starts[piece]), _U(stops[piece]), _U(widths[piece])):
+            hashed = _U(records[place + columns])
+            slot = hashed >> _COUNT & last
+            end = columns + _ONE + _TWO * (hashed & _MOST)
+            while table[slot] >= 0:
+                other = _U(first[table[slot]])
+                k = columns
+                while k < end and records[place + k] == records[other + k]:
+                    k += _ONE
+                if k == end:
+                    break
+                slot = slot + _ONE & last
+            if table[slot] < 0:
+                table[slot] = units
+                first[units] = place
+                units += 1
+            counts[table[slot]] += 1
+            unit_of[row] = table[slot]
+            row += 1
+    totals = np.zeros((units, len(cut_off)))
+    row = 0
+    for piece in range(len(starts)):
+        for place in range(_U(starts[piece]), _U(stops[piece]), _U(widths[piece])):
+            whose = _U(unit_of[row])
+            row += 1
+            for column in range(columns):
+                totals[whose, column] += records[place + column]
+    means = np.empty((len(cut_off), units))
+    for start in range(0, units, _TILE):
+        for column in range(len(cut_off)):
+            for unit in range(start, min(start + _TILE, units)):
+                total, m = totals[unit, column], np.float64(counts[unit])
+                if cut_off[column]:
+                    means[column, unit] = np.trunc(total / m)
+                else:
+                    means[column, unit] = np.floor((2 * total + m) / (2 * m))
     return means, counts[:units]

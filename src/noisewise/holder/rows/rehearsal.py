@@ -14,7 +14,7 @@ import numpy as np
 from noisewise.core.errors import DataError
 from noisewise.core.schema import Schema
 from noisewise.holder.rows import Integers, flat
-from noisewise.holder.rows.units import Shelves, words_of
+from noisewise.holder.rows.units import Shelves, in_blocks
 from noisewise.holder.rows.values import filled
 
 
@@ -51,7 +51,8 @@ class RehearsalAccumulator:
             except DataError as error:
                 self._problems[name] = str(error)
         if self._people is not None:
-            self._people.add(words_of(columns[-1]), [np.empty((0, len(columns[0])))])
+            for _, ids in in_blocks(columns[-1]):
+                self._people.add(ids, np.empty((0, len(ids)), dtype=np.int32))
         self.n += len(columns[0])
 
     def result(self) -> int:
@@ -60,12 +61,7 @@ class RehearsalAccumulator:
             raise DataError("\n".join(self._problems[name] for name in sorted(self._problems)))
         if self._people is None:
             return self.n + self._elsewhere
-        from noisewise.holder.rows import grouping
-
-        none = np.empty(0, dtype=np.bool_)  # of columns there are none
-        found = (
-            grouping.averages(ids, grouping.hashes(ids, 0), none) for ids in self._people.taken()
-        )
+        found = self._people.averages(np.empty(0, dtype=np.bool_))  # of columns there are none
         return sum(len(rows) for _, rows in found) + self._elsewhere
 
     def state(self) -> Integers:

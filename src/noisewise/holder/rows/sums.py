@@ -11,9 +11,10 @@ the total is at most 2**62.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -131,11 +132,9 @@ class SumAccumulator:
             start += len(statistic.entries)
 
     def _add_block(self, columns: list[Floats | Codes]) -> None:
-        centred = self._centred[:, : len(columns[0])]
-        if self._of_means:
-            for row, means in zip(centred, columns, strict=True):
-                row[:] = means
-        else:
+        centred: Any = columns  # means are
+        if not self._of_means:
+            centred = self._centred[:, : len(columns[0])]
             self._rows.fill(columns, centred)
         for part in self._parts:
             part.add(centred, columns, self._plan.design)
@@ -166,8 +165,10 @@ class _SecondMomentsPart:
         self.w = np.empty((len(self.grid.columns) + 1, rows))
         self.w[0] = self.grid.one
 
-    def add(self, centred: Floats, columns: Sequence[Floats | Codes], design: Design) -> None:
-        w = self.w[:, : centred.shape[1]]
+    def add(
+        self, centred: Iterable[Floats], columns: Sequence[Floats | Codes], design: Design
+    ) -> None:
+        w = self.w[:, : len(columns[0])]
         self.grid.round_block(centred, out=w[1:])
         self._multiply(w)
         # The sum of a column of clipped values is NaN exactly if one of them is. Most blocks have

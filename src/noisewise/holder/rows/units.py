@@ -37,22 +37,23 @@ what it gives for x itself. Which rows a unit has doesn't depend on their order,
 means.
 
 **Which rows are one unit's.** An id becomes a few words of 64 bits: a whole number is one; text is
-its bytes, then a byte of 1, then zeros. That is one to one, because the last byte that isn't 0 is
-the mark where the text ends. So ids are equal where their words are, and rows are records of one
-width. Texts of more than 255 bytes are refused: one of them would widen all records of its batch.
-A hash of the words puts rows together for speed alone: where two ids share it, words decide
-(`grouping.averages` compares them).
+its bytes, then a byte that marks the end, then zeros. What all texts of the first rows begin with
+(up to 7 bytes) is left out wherever texts begin with it. The mark says whether: 1 if so, else 2.
+That is one to one, because the last byte that isn't 0 is the mark, and says what the text begins
+with and where it ends. So ids are equal where their words are. Texts of more than 255 bytes are
+refused: one of them widens all records of its block. A hash of the words puts rows together for
+speed alone: where two ids share it, words decide (`grouping.averages` compares them).
 
-**Memory.** Rows of one unit may be anywhere in a table. They are put on one of 256 shelves by a
-hash of the id, and each shelf is averaged by itself. Shelves are kept in memory up to 384 MB, and
-from then on in a temporary file. The file has no name from the moment it is made (or is deleted by
-the system, where files must have names), so that nothing is left of it if the process is killed.
-Ids are in it as they are. They are nowhere else: nothing that comes out of here has any.
+**Memory.** Rows of one unit may be anywhere in a table. They are put on one of 512 shelves by a
+hash of the id, block by block, and each shelf is averaged by itself. Shelves are kept in memory up
+to 384 MB, and from then on in a temporary file. The file has no name from the moment it is made (or
+is deleted by the system, where files must have names), so that nothing is left of it if the process
+is killed. Ids are in it as they are. They are nowhere else: nothing that comes out of here has any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from tempfile import TemporaryFile
 from typing import Any, Generic, TypeVar
@@ -67,14 +68,14 @@ from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
 
 Result = TypeVar("Result")
 Words = npt.NDArray[np.uint64]
-# Rows with their ids: design columns on the grid, then the words of the id, each as two integers.
-Records = npt.NDArray[np.int32]
+Octets = npt.NDArray[np.uint8]
+# Design columns on the grid, shape (columns, rows); or records (`rows.grouping`), (rows, width)
+Grid = npt.NDArray[np.int32]
 
 MOST_ROWS = 1 << 27  # of one unit; see "The same integers everywhere"
-_SHELVES = 256
-_BLOCK_ROWS = 1 << 13  # stay in a core's own cache through all passes over them
-_PART_ROWS = 1 << 14  # about so many are averaged at a time
-_LARGE = 8 << 20  # integers
+_BLOCK_ROWS = 1 << 14  # are put away at a time, or fewer if they have many columns
+_BLOCK_BYTES = 1 << 21
+_PART_ROWS = 1 << 15  # about so many are averaged at a time
 _MEMORY = 384 << 20  # of shelves; beyond that they go to the file
 
 
@@ -93,7 +94,14 @@ class ByUnit(Generic[Result]):
         self._means = means
         self._grid = RowGrid.with_bits(design, MEAN_BITS)
         self._rows_of = DesignRows(design, self._grid.columns)
-        self._shelves = Shelves(len(self._grid.columns))
+        width = len(self._grid.columns)
+        self._shelves = Shelves(width)
+        self._most = min(_BLOCK_ROWS, max(1 << 7, _BLOCK_BYTES // (8 * width)))
+        # Columns at a power of 2 from each other would fight for the same places of a cache.
+        self._centred = np.empty((width, self._most + 16))
+        self._block = np.empty(self._centred.shape, dtype=np.int32)
+        self._scales = np.array([column.scale for column in self._grid.columns])
+        self._cut_off = np.array([column.cut_off for column in self._grid.columns])
         self._rows = 0
         self.n = 0  # units; none is complete before there is a result
 
@@ -103,7 +111,9 @@ class ByUnit(Generic[Result]):
         check_row_count(self._rows)
         # Values far out of bounds may overflow on their way to a bound.
         with np.errstate(over="ignore", invalid="ignore"):
-            self._shelves.add(words_of(ids), self._blocks(columns, len(ids)))
+            for rows, block in in_blocks(ids, self._most):
+                given = [values[rows] for values in columns]
+                self._shelves.add(block, self._on_grid(given, len(block)))
 
     def result(self) -> Result:
         """What all means add up to. Ends the accumulator."""
@@ -121,42 +131,39 @@ class ByUnit(Generic[Result]):
         self._means.join(state)
 
     def _average(self) -> None:
-        averages = (self._averages(records) for records in self._shelves.taken())
+        cut_off = np.array([column.group is not None for column in self._design.columns])
+        averages = self._shelves.averages(cut_off)
         with ThreadPoolExecutor(1, thread_name_prefix="noisewise-means") as pool:
-            # One thread averages the next shelf while this one sums the last.
+            # One thread averages the next shelves while this one sums the last.
             ahead = pool.submit(next, averages, None)
-            while (means := ahead.result()) is not None:
+            while (found := ahead.result()) is not None:
                 ahead = pool.submit(next, averages, None)
+                means, rows = found
+                if rows.max() > MOST_ROWS:
+                    raise DataError(
+                        f"data: somebody has more than {MOST_ROWS:,} rows; check the ids"
+                    )
                 self._means.add(list(means))
 
-    def _blocks(self, columns: Sequence[Any], rows: int) -> Iterator[Floats]:
-        """All design columns on the grid, shape (columns, rows), some rows at a time.
+    def _on_grid(self, columns: list[Any], rows: int) -> Grid:
+        """All design columns on the grid, shape (columns, rows or more).
 
         It is one array, filled again and again; behind the last row is what was there before.
         """
-        block = np.empty((len(self._grid.columns), _BLOCK_ROWS))
-        for start in range(0, rows, _BLOCK_ROWS):
-            given = [values[start : start + _BLOCK_ROWS] for values in columns]
-            t = block[:, : rows - start]
-            self._rows_of.fill(given, t)
-            self._grid.round_block(t, out=t)
-            # A sum of clipped values is NaN exactly if one of them is, which is rare.
-            if np.isnan(np.add.reduce(t, axis=1)).any():
-                named = zip(given, self._design.sources, strict=True)
-                self._rows_of.fill([filled(x, self._design.schema, name) for x, name in named], t)
-                self._grid.round_block(t, out=t)
-            yield block
+        self._rows_of.fill(columns, self._centred[:, :rows])
+        if self._round(rows):
+            for i, name in enumerate(self._design.sources):
+                columns[i] = filled(columns[i], self._design.schema, name)
+            self._rows_of.fill(columns, self._centred[:, :rows])
+            self._round(rows)
+        return self._block
 
-    def _averages(self, records: Records) -> Floats:
-        """The means of the units of one shelf, shape (columns, units)."""
+    def _round(self, rows: int) -> bool:
+        """Put the centred block on the grid; says whether a number is missing in it."""
         from noisewise.holder.rows import grouping
 
-        cut_off = np.array([column.group is not None for column in self._design.columns])
-        means: Floats
-        means, rows = grouping.averages(records, grouping.hashes(records, len(cut_off)), cut_off)
-        if rows.max() > MOST_ROWS:
-            raise DataError(f"data: somebody has more than {MOST_ROWS:,} rows; check the ids")
-        return means
+        given = (self._centred, rows, self._scales, self._cut_off, float(self._grid.one))
+        return bool(grouping.on_grid(*given, self._block))
 
 
 class Shelves:
@@ -170,125 +177,148 @@ class Shelves:
 
         self._grouping = grouping
         self._columns = columns
+        self._start: bytes | None = None
         self._rows = 0
-        self._sorted: list[tuple[Records, npt.NDArray[np.int64]]] = []
-        # They are in large arrays that are used again: a system takes long to clear new memory.
-        self._large: list[npt.NDArray[np.int32]] = []
-        self._taken = (0, 0)  # of which the first so many are full, and so much of the next
+        self._records: Grid = np.empty(0, dtype=np.int32)
+        self._used = 0
+        # For each block in memory, how wide its records are, and where each shelf ends.
+        self._widths: list[int] = []
+        self._ends: list[Integers] = []
         self._file: Any = None
-        self._pieces: list[list[tuple[int, int, int]]] = [[] for _ in range(_SHELVES)]
+        self._pieces: list[list[tuple[int, int, int]]] = [[] for _ in range(grouping.SHELVES)]
 
-    def add(self, words: Words, blocks: Iterable[Floats]) -> None:
-        """Put rows away: their ids, and their columns, shape (columns, rows), in blocks of rows."""
-        if not len(words):
+    def add(self, ids: Any, grid: Grid) -> None:
+        """Put a block of rows away: their ids, and their columns, shape (columns, rows or more)."""
+        if not len(ids):
             return
-        grouping = self._grouping
-        ids = words.view(np.int32)
-        hashed = grouping.hashes(ids, 0)
-        records = self._room(len(ids), self._columns + ids.shape[1])
-        ends = grouping.shelf_ends(hashed)
-        places, start = ends.copy(), 0
-        for block in blocks:
-            stop = start + block.shape[1]
-            grouping.put(block, ids[start:stop], hashed[start:stop], places, records)
-            start = stop
-        self._sorted.append((records, ends))
+        if self._start is None:
+            self._start = start_of(ids)
+        words = words_of(ids, self._start)
+        hashed = self._grouping.hashes(words)
+        width = self._columns + 1 + 2 * int((hashed & 63).max())  # their last bits count words
+        size = len(ids) * width
+        if self._used + size > len(self._records):
+            if self._used:
+                self._write()
+            # New memory is faster than used memory: its zeros are in the cache.
+            self._records = np.empty(max(size, _MEMORY // 4), dtype=np.int32)
+        where = (width, self._used, self._records)
+        self._ends.append(self._grouping.put(grid, hashed, words.view(np.int32), *where))
+        self._widths.append(width)
         self._rows += len(ids)
-        if sum(one.nbytes for one, _ in self._sorted) > _MEMORY:
-            self._write()
+        self._used += size
 
-    def taken(self) -> Iterator[Records]:
-        """All rows, a few shelves at a time; those of one id are on one shelf."""
+    def averages(self, cut_off: npt.NDArray[np.bool_]) -> Iterator[tuple[Floats, Integers]]:
+        """The means of units and how many rows each has (`grouping.averages`), in parts."""
         if not self._rows:
             return
-        together = max(1, min(_SHELVES, _SHELVES * _PART_ROWS // self._rows))
-        for start in range(0, _SHELVES, together):
-            shelves = range(start, min(start + together, _SHELVES))
-            read = (piece for shelf in shelves for piece in self._read(shelf))
-            pieces = [*read, *self._in_memory(shelves)]
-            if pieces:
-                yield _joined(pieces)
+        shelves = self._grouping.SHELVES
+        together = max(1, min(shelves, shelves * _PART_ROWS // self._rows))
+        ends, widths = self._ends_of_shelves(), np.array(self._widths)
+        for start in range(0, shelves, together):
+            stop = min(start + together, shelves)
+            records, starts, stops = self._records, ends[start], ends[stop]
+            if self._file is not None:
+                records = self._gathered(ends, range(start, stop), file=True)
+                starts, stops = np.array([0]), np.array([records.size])
+                widths = np.array(records.shape[1:])
+            if stops.sum() > starts.sum():
+                yield self._grouping.averages(records.ravel(), starts, stops, widths, cut_off)
         if self._file is not None:
             self._file.close()
 
-    def _room(self, rows: int, width: int) -> Records:
-        full, used = self._taken
-        size = rows * width
-        while full < len(self._large) and self._large[full].size - used < size:
-            full, used = full + 1, 0
-        if full == len(self._large):
-            self._large.append(np.empty(max(size, _LARGE), dtype=np.int32))
-        self._taken = (full, used + size)
-        return self._large[full][used : used + size].reshape(rows, width)
+    def _ends_of_shelves(self) -> Integers:
+        """Where shelves end in each block in memory, shape (shelves + 1, blocks)."""
+        return np.ascontiguousarray(np.transpose(self._ends))
 
-    def _in_memory(self, shelves: range) -> Iterator[Records]:
-        for records, ends in self._sorted:
-            start, stop = int(ends[shelves.start]), int(ends[shelves.stop])
-            if stop > start:
-                yield records[start:stop]
+    def _gathered(self, ends: Integers, shelves: range, *, file: bool) -> Grid:
+        """Records of some shelves, all of one width: those in memory, and those in the file."""
+        pieces = [piece for shelf in shelves for piece in self._pieces[shelf]] if file else []
+        starts, stops, widths = ends[shelves.start], ends[shelves.stop], np.array(self._widths)
+        row = int(((stops - starts) // widths).sum())
+        width = max(self._widths + [width for _, _, width in pieces])
+        records = np.empty((row + sum(rows for _, rows, _ in pieces), width), dtype=np.int32)
+        self._grouping.gather(self._records, starts, stops, widths, records)
+        for place, rows, own in pieces:
+            there = records[row : row + rows]
+            read = there if own == width else np.empty((rows, own), dtype=np.int32)
+            self._file.seek(place)
+            self._file.readinto(read)
+            if own < width:
+                there[:, :own], there[:, own:] = read, 0
+            row += rows
+        return records
 
     def _write(self) -> None:
         """Append what is in memory to the file."""
+        ends = self._ends_of_shelves()
         try:
             if self._file is None:
-                self._file = TemporaryFile(prefix="noisewise-")  # noqa: SIM115 - closed by `taken`
-            for shelf in range(_SHELVES):
-                pieces = list(self._in_memory(range(shelf, shelf + 1)))
-                if pieces:
-                    records = _joined(pieces)
-                    rows, width = records.shape
-                    self._pieces[shelf].append((self._file.tell(), rows, width))
-                    self._file.write(records)
+                self._file = TemporaryFile(prefix="noisewise-")  # noqa: SIM115 - closed by `averages`
+            for shelf, pieces in enumerate(self._pieces):
+                records = self._gathered(ends, range(shelf, shelf + 1), file=False)
+                pieces.append((self._file.tell(), *records.shape))
+                self._file.write(records)
         except OSError as error:
             problem = error.strerror or "it failed"
         else:
-            self._sorted, self._taken = [], (0, 0)
+            self._ends, self._widths, self._used = [], [], 0
             return
         raise DataError(
             f"data: cannot write a temporary file ({problem}); grouping the rows of so large a "
             "table needs room on disk: make some, or set TMPDIR to another folder"
         )
 
-    def _read(self, shelf: int) -> Iterator[Records]:
-        for place, rows, width in self._pieces[shelf]:
-            records = np.empty((rows, width), dtype=np.int32)
-            self._file.seek(place)
-            self._file.readinto(records)
-            yield records
-
-
-def _joined(pieces: Sequence[Records]) -> Records:
-    """One after the other. Shorter ids get more zeros, so that all records have one width."""
-    if len(pieces) == 1:
-        return pieces[0]
-    width = max(piece.shape[1] for piece in pieces)
-    if any(piece.shape[1] < width for piece in pieces):
-        pieces = [np.pad(piece, ((0, 0), (0, width - piece.shape[1]))) for piece in pieces]
-    return np.concatenate(pieces)
-
 
 # --- ids as words ---------------------------------------------------------------------------------
 
 _LONGEST = 255  # bytes
+_SHARED = 7  # bytes that all begin with, at most
 
 
-def words_of(ids: Any) -> Words:
-    """An Arrow array of 64-bit integers or bytes as words, shape (rows, words of the longest)."""
+def in_blocks(ids: Any, most: int = _BLOCK_ROWS) -> Iterator[tuple[slice, Any]]:
+    """An Arrow array of ids, some rows at a time, and which rows these are."""
+    for start in range(0, len(ids), most):
+        yield slice(start, start + most), ids.slice(start, most)
+
+
+def start_of(ids: Any) -> bytes:
+    """What all of these texts begin with, seven bytes at most; of numbers nothing."""
+    import pyarrow as pa
+
+    if pa.types.is_int64(ids.type):
+        return b""
+    ends, octets = bytes_of(ids)
+    several = np.arange(min(_SHARED, int(np.diff(ends).min())))
+    first = octets[ends[:-1, None] + several]
+    shared = np.append((first == first[0]).all(axis=0), False)
+    return bytes(first[0, : np.argmin(shared)])
+
+
+def words_of(ids: Any, start: bytes = b"") -> Words:
+    """An Arrow array of 64-bit integers or bytes as words, shape (rows, words of the longest).
+
+    What texts `start` with is left out where they do.
+    """
     import pyarrow as pa
 
     if pa.types.is_int64(ids.type):
         return np.asarray(np.from_dlpack(ids).view(np.uint64)[:, None])
     from noisewise.holder.rows import grouping
 
-    if not len(ids):  # such an array may have no buffers
-        return np.empty((0, 1), dtype=np.uint64)
-    _, offsets, data = ids.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
-    octets = np.frombuffer(data or b"", dtype=np.uint8)
-    lengths = np.diff(ends)
-    longest = int(lengths.max())
+    ends, octets = bytes_of(ids)
+    longest = int(np.diff(ends).max(initial=0))
     if longest > _LONGEST:
         raise DataError(f"data: an id has more than {_LONGEST} bytes; check the column of ids")
     words = np.empty((len(ids), longest // 8 + 1), dtype=np.uint64)
-    grouping.text_words(octets, ends, words)
+    grouping.text_words(octets, ends, np.frombuffer(start, dtype=np.uint8), words)
     return words
+
+
+def bytes_of(ids: Any) -> tuple[Integers, Octets]:
+    """Where texts begin and the last one ends, and their bytes."""
+    _, offsets, data = ids.buffers()
+    if not len(ids):  # such an array may have no buffers
+        offsets = bytes(8 * ids.offset + 8)
+    ends = np.frombuffer(offsets, dtype=np.int64)[ids.offset : ids.offset + len(ids) + 1]
+    return ends, np.frombuffer(data or b"", dtype=np.uint8)

@@ -41,6 +41,7 @@ average
 correctly rounded; floor, trunc and the clipping are exact). NumPy and DuckDB evaluate each of them
 as a separate pass over a vector, PostgreSQL by a call of its own, so a compiler has no chance to
 fuse two of them or to change their order; and databases are tested for it (`engines.pushdown`).
+`grouping.on_grid`, for rows that are averaged, is one loop, compiled without leave to do either.
 Flushing subnormals to zero would change nothing either: adding 0.5 hides them. Terms are computed
 here, by NumPy, for every engine: databases hand over the columns of a design with terms batch by
 batch. `core.terms.expressions` says why batches of other lengths give the same values.
@@ -58,7 +59,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,7 +152,7 @@ class RowGrid:
         """The integer that stands for 1."""
         return 1 << self.bits
 
-    def round_block(self, centred: Floats, out: Floats) -> None:
+    def round_block(self, centred: Iterable[Floats], out: Floats) -> None:
         """Round a block of centred values to the grid, and clip.
 
         `centred` is ``x - c`` for every design column, (p, rows), NaN where a number is missing;
