@@ -15,6 +15,7 @@ from noisewise.analyst.regression.exact.density import CollapsedPosterior
 from noisewise.analyst.regression.exact.factor import log_length
 from noisewise.analyst.regression.exact.prior import HALF_T, SIZE_AT, scale_free_integral
 from noisewise.analyst.regression.exact.sampler import (
+    init,
     sample_enough,
     sample_posterior,
     smallest_ess,
@@ -433,6 +434,16 @@ def test_the_best_known_column_comes_first(monkeypatch):
     ordered = effective()
     monkeypatch.setattr(density, "_best_known_first", lambda seen, columns: columns)
     assert effective() < 0.5 * ordered > 150
+
+
+def test_chains_of_many_columns_start_where_the_posterior_is():
+    """Of 59 columns that noise hides: with units of 1, starts were 70,000 below and more."""
+    seen = observe(np.random.default_rng(12), 10_000, 59, 19_000.0, "laplace")
+    posterior = CollapsedPosterior([seen], ScaleFreePrior(59), ScaleFreeCovariates.default(59))
+    best = posterior.logp_and_gradient(np.zeros(posterior.ndim))[0]
+    for seed in range(4):
+        below = best - init(posterior, np.random.default_rng(seed)).logp
+        assert 0.3 < below / posterior.ndim < 2.0  # 1/2 for a standard normal law
 
 
 def test_many_columns_have_short_trees():

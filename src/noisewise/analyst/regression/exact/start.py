@@ -168,7 +168,8 @@ def rough_coordinates(
         for row in np.flatnonzero(partial[j]):
             noise = _noise_information(holder, F, squares=False)[row]
             free = 1 + np.flatnonzero(holder.sd[row, 1 : row + 1] > 0)
-            centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free])
+            knows = _prior_information(covariates, int(row), free)
+            centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free], knows)
             if j == 0 and sized and row == k + 1 and len(free) > 2:
                 inner = free[:-1]
                 size, unit[row, inner] = _with_size(centre[row, inner], unit[row, inner])
@@ -275,7 +276,23 @@ def _in_coordinates(F: FloatArray, information: FloatArray) -> tuple[FloatArray,
     return centre, 1.0 / np.sqrt(information)
 
 
-def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _prior_information(
+    covariates: CovariatePrior | ScaleFreeCovariates, row: int, free: IntArray
+) -> FloatArray:
+    """What the prior knows of each free entry of a partial row; of y's, next to nothing.
+
+    The correlation of columns a and b given those before b is that of two columns whose law is
+    IW(nu - k + b + 1): its density is (1 - r²)^((nu - k + b - 2) / 2), and that of artanh r is
+    sech^(nu - k + b), of precision nu - k + b.
+    """
+    if row == covariates.k + 1:
+        return np.ones(len(free))
+    return np.asarray(np.maximum(covariates.nu - covariates.k + free, 1.0))
+
+
+def _partial_row(
+    row: FloatArray, information: FloatArray, prior: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Centre and unit of the coordinates of a partial row: its correlations, then its log length.
 
     Parameters
@@ -285,6 +302,8 @@ def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, 
     information : array, shape (a,)
         Of each entry in the noise of the row's products with others; of the diagonal one, in that
         of its square.
+    prior : array, shape (a,)
+        Of each correlation in the prior.
     """
     length = float(np.sqrt((row**2).sum()))
     centre, unit = np.empty(len(row)), np.empty(len(row))
@@ -294,7 +313,7 @@ def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, 
         v2 = 0.5 * (math.sqrt(1.0 + 4.0 * TAIL * y * y) - 1.0)  # TAIL times v²
         centre[b] = math.copysign(math.sqrt(v2 / TAIL), y)
         slope = left / math.cosh(y) ** 2 * (1.0 + 2.0 * v2) / math.sqrt(1.0 + v2)
-        unit[b] = 1.0 / math.sqrt(information[b] * slope**2 + 1.0)
+        unit[b] = 1.0 / math.sqrt(information[b] * slope**2 + prior[b])
         left /= math.cosh(y)
     centre[-1] = math.log(length)
     unit[-1] = 1.0 / math.sqrt(4.0 * length**4 * information[-1] + 2.0)
@@ -327,7 +346,7 @@ def _tied_row(
         length = math.sqrt(rest * share * (1.0 - rest * share))
         entries = F[row, free] * length / float(np.sqrt((F[row, free] ** 2).sum()))
         noise_information = _noise_information(holder, F, squares=False)[row, free]
-        inner, unit = _partial_row(entries, noise_information)
+        inner, unit = _partial_row(entries, noise_information, np.ones(len(free)))
         centres[free[:-1]], units[free[:-1]] = inner[:-1], unit[:-1]
     return centres, units
 
