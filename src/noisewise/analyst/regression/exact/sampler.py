@@ -71,9 +71,10 @@ _MOST_DIVERGING = 0.001  # of the draws
 _FEWEST_JUDGED = 100  # draws of a chain from which effective ones are estimated
 _LONGEST = 8  # times the first run
 _FEW_COLUMNS = 6  # with more, steps are small and 0.8 of them are accepted without divergence
-# With more, so are 0.6. And then the distance from a trajectory's start doesn't fall once it has
-# grown, because coordinates swing at all frequencies: it stays as it is, and a tree that isn't cut
-# sees a turn only by chance, after many times the steps that it takes to forget the start.
+# With more, so are 0.7; at 0.6 chains stood still for 85 draws where noise hides everything. And
+# then the distance from a trajectory's start doesn't fall once it has grown, because coordinates
+# swing at all frequencies: it stays as it is, and a tree that isn't cut sees a turn only by chance,
+# after many times the steps that it takes to forget the start.
 _MANY_COLUMNS = 40
 _SHORT_DEPTH = 5
 _MOST_SECONDS = 60.0  # of the processor's time, roughly
@@ -315,7 +316,7 @@ def sample_posterior(
     target_accept : float, optional
         Of NUTS. Default: 0.9 with Gaussian noise and few columns under the scale-free prior, or
         with laws of their own, where 0.8 diverges now and then, and 0.8 otherwise; with Laplace
-        noise more steps bring no more effective draws. With more than 40 columns 0.6.
+        noise more steps bring no more effective draws. With more than 40 columns 0.7.
     max_depth : int, optional
         Of NUTS. Default: 10, and 5 with more than 40 columns (`_MANY_COLUMNS`).
     thin : int
@@ -419,7 +420,7 @@ def _target_accept(posterior: CollapsedPosterior) -> float:
     careful = (posterior.own_laws or few) and not posterior.arrays.laplace.any()
     if careful:
         return 0.9
-    return 0.6 if posterior.k > _MANY_COLUMNS else 0.8
+    return 0.7 if posterior.k > _MANY_COLUMNS else 0.8
 
 
 def collect(traces: Sequence[tuple[Any, int]], thin: int = 1) -> tuple[FloatArray, NutsInfo]:
