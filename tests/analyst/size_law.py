@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from noisewise.analyst.regression.exact import factor
 from noisewise.analyst.regression.exact.prior import SIZE_AT
 
 
@@ -21,7 +22,7 @@ def log_size_and_law(posterior, x):
     reference = a.known[0]
     end = int(np.tril(reference == 0).sum()) - 1  # the row's length
     m = int((reference[-1, 1:-1] == 0).sum())
-    log_size = float(a.centre[at] + a.scale[at] * x[at])
+    log_size = factor.log_size(float(x[at]), a.centre[at], a.scale[at])[0]
     inner = slice(end - m, end)
     t2 = 1 / (1 + a.scale[inner] ** 2 * math.exp(-2 * log_size))
     entries = t2 * a.centre[inner] + np.sqrt(t2) * a.scale[inner] * x[inner]

@@ -31,6 +31,9 @@ BUFFERS_PER_HOLDER = 5
 BELOW_SMALLEST_N = 0.5
 # Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.
 TAIL = 0.25
+# The unit of the log size of y's entries above which they are few (`log_size`).
+FEW_ENTRIES = 0.25
+_ROOT_HALF, _PHI_0 = math.sqrt(0.5), 1.0 / math.sqrt(2.0 * math.pi)
 # How an entry of a holder's statistics is known: not at all, by its value, or, on the diagonal, as
 # the sum of an indicator, whose square it is.
 FREE, KNOWN, TIED = 0, 1, 2
@@ -71,6 +74,76 @@ def log_length(x: float, centre: float, scale: float) -> Any:
     bend = (1.0 - share - by_y) * by_x + TAIL * x * (4.0 / (1.0 + 2.0 * v2) - 1.0 / (1.0 + v2))
     slope = by_y * by_x
     return centre + math.log(length * scale), slope, math.log(slope * units), bend
+
+
+@compiled
+def log_size(x: float, centre: float, scale: float) -> Any:
+    """ln g of y's row (`kernels`) at x, with slope, log Jacobian and slope of that.
+
+    With few entries, m, the coordinate is ln g itself, in units of `scale`: g given v is wide, and
+    so are its tails. With more, `scale` is 1 / √m (below `FEW_ENTRIES`), g goes with the length of
+    v, and what noise leaves of that is the prior's. Its R² has two humps, near 0 and near 1, and
+    the length has nearly the law of |z|, z of standard deviation 1 / √m or 1 with equal
+    probability. x is standard normal if |z| = q(x) has it. Sampling leaves a g of 1 / √n at the
+    least, which is exp(centre): ln g - centre is u = ln(q / √m) - centre where that is far above 0,
+    and u / √m far below, as uncertain as g is given v. The Jacobian is in units of `scale`.
+    """
+    if scale > FEW_ENTRIES:
+        return centre + scale * x, scale, 0.0, 0.0
+    length, slope, by_length = _two_humps(x, scale)
+    if not slope > 0.0:
+        return -np.inf, 0.0, -np.inf, 0.0
+    u, by_x = math.log(length * scale) - centre, slope / length
+    e = math.exp(-2.0 * abs(u))
+    share = 1.0 / (1.0 + e) if u > 0.0 else e / (1.0 + e)
+    by_u = scale + (1.0 - scale) * share
+    value = centre + scale * u + (1.0 - scale) * (max(u, 0.0) + 0.5 * math.log1p(e))
+    bend = 2.0 * (1.0 - scale) * share * (1.0 - share) / by_u * by_x
+    bend += -x - by_length * slope - by_x
+    return value, by_u * by_x, math.log(by_u * by_x / scale), bend
+
+
+@compiled
+def _two_humps(x: float, narrow: float) -> Any:
+    """q with P(|z| < q) = Φ(x), z of sd 1 or `narrow`, each with probability 1/2.
+
+    With its slope by x, and the slope of the log density at q. The slope is 0 where double
+    precision doesn't hold Φ(x). Newton's method on log probabilities, between bounds.
+    """
+    tail = 0.5 * math.erfc(abs(x) * _ROOT_HALF)
+    if not tail > 1e-300:
+        return 1.0, 0.0, 0.0
+    aim = math.log(tail)
+    below = 1.0 - tail if x > 0.0 else tail
+    # The density is at most 2 φ(0) (1 + 1 / narrow) / 2.
+    low = math.log(below / (2.0 * _PHI_0 * 0.5 * (1.0 + 1.0 / narrow)))
+    high = math.log1p(max(x, 0.0))
+    at = low if x < narrow else math.log(x)
+    q, density, falls = 0.0, 0.0, 0.0
+    for _ in range(100):
+        q = math.exp(at)
+        z = q / narrow
+        wide_part, narrow_part = _PHI_0 * math.exp(-0.5 * q * q), _PHI_0 * math.exp(-0.5 * z * z)
+        density = wide_part + narrow_part / narrow
+        falls = q * wide_part + z * narrow_part / (narrow * narrow)
+        if x > 0.0:
+            share = 0.5 * (math.erfc(q * _ROOT_HALF) + math.erfc(z * _ROOT_HALF))
+            off = aim - math.log(share) if share > 0.0 else 1.0
+            step = -off * share / (density * q) if density > 0.0 else -1.0
+        else:
+            share = 0.5 * (math.erf(q * _ROOT_HALF) + math.erf(z * _ROOT_HALF))
+            off = aim - math.log(share)
+            step = off * share / (density * q)
+        if abs(step) < 1e-12:
+            break
+        if step > 0.0:
+            low = at
+        else:
+            high = at
+        at += step
+        if not low < at < high:
+            at = 0.5 * (low + high)
+    return q, _PHI_0 * math.exp(-0.5 * x * x) / density, -falls / density
 
 
 @compiled
@@ -333,10 +406,11 @@ def factor(
                 size, i = 0.0, cursor
                 if size_at > 0.0 and a == P - 1:
                     at = int(size_at)
-                    log_size = centre[at] + scale[at] * x[at]
-                    if not abs(log_size) < 100.0:
+                    of_size, _, log_slope, _ = log_size(x[at], centre[at], scale[at])
+                    logp += log_slope
+                    if not abs(of_size) < 100.0:
                         return cursor, -np.inf
-                    size = math.exp(log_size)
+                    size = math.exp(of_size)
                     for b in range(a - 1, 0, -1):
                         if not known[a, b]:
                             i -= 1
@@ -492,7 +566,8 @@ def factor_adjoint(
                 free += not known[a, b]
             size, at = 0.0, int(size_at)
             if size_at > 0.0 and a == P - 1:
-                size = math.exp(centre[at] + scale[at] * x[at])
+                of_size, size_slope, _, size_bend = log_size(x[at], centre[at], scale[at])
+                size = math.exp(of_size)
             for i in range(free):
                 c, u = centre[cursor + i], scale[cursor + i] * x[cursor + i]
                 if size > 0.0:
@@ -510,7 +585,7 @@ def factor_adjoint(
                     grad[i] *= math.sqrt(t2)
                 grad[i] *= scale[i]
             if size > 0.0:
-                grad[at] = by_size * scale[at]
+                grad[at] = by_size * size_slope + size_bend
             cursor += free
             _, slope, _, bend = log_length(x[cursor], centre[cursor], scale[cursor])
             grad[cursor] = grad[cursor] * slope + bend

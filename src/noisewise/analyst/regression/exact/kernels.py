@@ -43,7 +43,8 @@ a lower triangular K_j, row by row:
   chi distributed with m degrees of freedom: this leaves the law of v as it is, and makes it normal
   with standard deviation g, ln g given, as far as the prior goes. If noise of sd s_b leaves v_b
   near c_b, then v_b = t² c_b + t s_b x_b with t² = g² / (g² + s_b²) makes x_b standard normal both
-  where the prior rules and where the Release does.
+  where the prior rules and where the Release does. With many entries the coordinate isn't ln g
+  but one that is standard normal where the prior rules (`log_size`).
 - An entry of A_j that is known exactly (noise scale 0) is eliminated: the entry of F_j at its
   place is solved for. A partial row passes it over.
 - The row of an indicator may be *tied* (`tied_row`), see below.

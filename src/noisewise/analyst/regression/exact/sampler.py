@@ -71,10 +71,12 @@ _MOST_DIVERGING = 0.001  # of the draws
 _FEWEST_JUDGED = 100  # draws of a chain from which effective ones are estimated
 _LONGEST = 8  # times the first run
 _FEW_COLUMNS = 6  # with more, steps are small and 0.8 of them are accepted without divergence
-# With more, so are 0.7. And then the distance from a trajectory's start doesn't fall once it has
-# grown, because coordinates swing at all frequencies: it stays as it is, and a tree that isn't cut
-# sees a turn only by chance, after many times the steps that it takes to forget the start.
+# With more, so are 0.7; at 0.6 chains stood still for 85 draws where noise hides everything. And
+# then the distance from a trajectory's start doesn't fall once it has grown, because coordinates
+# swing at all frequencies: it stays as it is, and a tree that isn't cut sees a turn only by chance,
+# after many times the steps that it takes to forget the start.
 _MANY_COLUMNS = 40
+_SHORT_DEPTH = 5
 _MOST_SECONDS = 60.0  # of the processor's time, roughly
 
 
@@ -316,7 +318,7 @@ def sample_posterior(
         with laws of their own, where 0.8 diverges now and then, and 0.8 otherwise; with Laplace
         noise more steps bring no more effective draws. With more than 40 columns 0.7.
     max_depth : int, optional
-        Of NUTS. Default: 10, and 6 with more than 40 columns (`_MANY_COLUMNS`).
+        Of NUTS. Default: 10, and 5 with more than 40 columns (`_MANY_COLUMNS`).
     thin : int
         Chains are so many times as long, and one of `thin` draws is kept.
     keep_covariates : bool
@@ -332,7 +334,7 @@ def sample_posterior(
     if target_accept is None:
         target_accept = _target_accept(posterior)
     if max_depth is None:
-        max_depth = 6 if posterior.k > _MANY_COLUMNS else 10
+        max_depth = _SHORT_DEPTH if posterior.k > _MANY_COLUMNS else 10
     streams = [
         [np.random.default_rng(stream) for stream in chain.spawn(3)]
         for chain in np.random.SeedSequence(seed).spawn(chains)

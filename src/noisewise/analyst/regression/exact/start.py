@@ -16,6 +16,7 @@ import numpy as np
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise.analyst.regression.exact.factor import (
     BELOW_SMALLEST_N,
+    FEW_ENTRIES,
     MEANS,
     PLAIN,
     RELATIVE,
@@ -39,7 +40,7 @@ from noisewise.analyst.regression.priors import (
 _LARGEST_MEAN = 1e8
 _SD_LIMITS = (1e-15, 1e15)
 _MOST_ROWS = 1e15
-_SIZE_UNIT = 0.7  # of the log size of y's entries
+_SIZE_UNIT = 0.7  # of the log size of y's entries, where they are few
 _SLACK = 1.5  # noise on an entry of y's row, over what it would be if other rows were known
 
 
@@ -120,7 +121,7 @@ def rough_coordinates(
 
     scale_free = isinstance(prior, ScaleFreePrior)
     sized = isinstance(prior, ScaleFreePrior) and prior.centre is None  # y's row (`kernels`)
-    size: float | None = None
+    sized_by: tuple[float, float] | None = None
     partial = np.zeros((len(holders), k + 2), dtype=np.bool_)
     centres, units = [], []
     for j, holder in enumerate(holders):
@@ -168,10 +169,12 @@ def rough_coordinates(
         for row in np.flatnonzero(partial[j]):
             noise = _noise_information(holder, F, squares=False)[row]
             free = 1 + np.flatnonzero(holder.sd[row, 1 : row + 1] > 0)
-            centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free])
+            knows = _prior_information(covariates, int(row), free)
+            centre[row, free], unit[row, free] = _partial_row(F[row, free], noise[free], knows)
             if j == 0 and sized and row == k + 1 and len(free) > 2:
                 inner = free[:-1]
-                size, unit[row, inner] = _with_size(centre[row, inner], unit[row, inner])
+                sized_by = _size(centre[row, inner], holder.n)
+                unit[row, inner] = _y_noise(unit[row, inner])
         for row in np.flatnonzero(tied[j]):
             centre[row], unit[row] = _tied_row(holder, int(row), centre, F)
         if holder.n_is_private:
@@ -181,10 +184,10 @@ def rough_coordinates(
         centres.append(centre[coordinates])
         units.append(unit[coordinates])
     size_at = 0
-    if size is not None:
+    if sized_by is not None:
         size_at = sum(len(one) for one in centres)
-        centres.append(np.array([size]))
-        units.append(np.array([_SIZE_UNIT]))
+        centres.append(np.array([sized_by[0]]))
+        units.append(np.array([sized_by[1]]))
     if isinstance(prior, NormalInverseGammaIndependent):
         # ln sigma2 is counted from the log residual variance of the reference holder.
         centres.append(np.zeros(1))
@@ -275,7 +278,23 @@ def _in_coordinates(F: FloatArray, information: FloatArray) -> tuple[FloatArray,
     return centre, 1.0 / np.sqrt(information)
 
 
-def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _prior_information(
+    covariates: CovariatePrior | ScaleFreeCovariates, row: int, free: IntArray
+) -> FloatArray:
+    """What the prior knows of each free entry of a partial row; of y's, next to nothing.
+
+    The correlation of columns a and b given those before b is that of two columns whose law is
+    IW(nu - k + b + 1): its density is (1 - r²)^((nu - k + b - 2) / 2), and that of artanh r is
+    sech^(nu - k + b), of precision nu - k + b.
+    """
+    if row == covariates.k + 1:
+        return np.ones(len(free))
+    return np.asarray(np.maximum(covariates.nu - covariates.k + free, 1.0))
+
+
+def _partial_row(
+    row: FloatArray, information: FloatArray, prior: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Centre and unit of the coordinates of a partial row: its correlations, then its log length.
 
     Parameters
@@ -285,6 +304,8 @@ def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, 
     information : array, shape (a,)
         Of each entry in the noise of the row's products with others; of the diagonal one, in that
         of its square.
+    prior : array, shape (a,)
+        Of each correlation in the prior.
     """
     length = float(np.sqrt((row**2).sum()))
     centre, unit = np.empty(len(row)), np.empty(len(row))
@@ -294,7 +315,7 @@ def _partial_row(row: FloatArray, information: FloatArray) -> tuple[FloatArray, 
         v2 = 0.5 * (math.sqrt(1.0 + 4.0 * TAIL * y * y) - 1.0)  # TAIL times v²
         centre[b] = math.copysign(math.sqrt(v2 / TAIL), y)
         slope = left / math.cosh(y) ** 2 * (1.0 + 2.0 * v2) / math.sqrt(1.0 + v2)
-        unit[b] = 1.0 / math.sqrt(information[b] * slope**2 + 1.0)
+        unit[b] = 1.0 / math.sqrt(information[b] * slope**2 + prior[b])
         left /= math.cosh(y)
     centre[-1] = math.log(length)
     unit[-1] = 1.0 / math.sqrt(4.0 * length**4 * information[-1] + 2.0)
@@ -327,19 +348,23 @@ def _tied_row(
         length = math.sqrt(rest * share * (1.0 - rest * share))
         entries = F[row, free] * length / float(np.sqrt((F[row, free] ** 2).sum()))
         noise_information = _noise_information(holder, F, squares=False)[row, free]
-        inner, unit = _partial_row(entries, noise_information)
+        inner, unit = _partial_row(entries, noise_information, np.ones(len(free)))
         centres[free[:-1]], units[free[:-1]] = inner[:-1], unit[:-1]
     return centres, units
 
 
-def _with_size(centre: FloatArray, unit: FloatArray) -> tuple[float, FloatArray]:
-    """A guess of the log size of y's entries, and the sd of the noise on each.
-
-    `unit` counts the prior too, which the size is instead.
-    """
+def _size(centre: FloatArray, n: float) -> tuple[float, float]:
+    """Centre and unit of the size of y's entries (`log_size`)."""
+    m = len(centre)
+    if m * FEW_ENTRIES**2 > 1.0:
+        return -0.5 * math.log(n), 1.0 / math.sqrt(m)
     length = min(max(float(np.sqrt((centre**2).sum())), 0.1), 1.0)
-    noise = _SLACK / np.sqrt(np.maximum(1.0 / unit**2 - 1.0, 1e-6))
-    return math.log(length / math.sqrt(len(centre))), noise
+    return math.log(length / math.sqrt(m)), _SIZE_UNIT
+
+
+def _y_noise(unit: FloatArray) -> FloatArray:
+    """The sd of the noise on each of y's entries; `unit` counts the prior too, which a size is."""
+    return np.asarray(_SLACK / np.sqrt(np.maximum(1.0 / unit**2 - 1.0, 1e-6)))
 
 
 def _is_partial(information: FloatArray, F: FloatArray) -> BoolArray:
