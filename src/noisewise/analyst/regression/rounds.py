@@ -44,8 +44,9 @@ itself. Its prior is normal with sd `AGREEMENT`, which is raised to what is meas
 `_BEYOND_DOUBT` times its noise. If the rows beyond the last ball agree as much, they take that in
 proportion to the excess B that the histogram expects. Half of it is added back, and `_GROWS` times
 it is carried: those farthest out may agree about nothing, or more (two to four times as much in a
-photograph), and B is not known well. In wide balls, that is with many rows, looks have less noise than the last round, and
-this tells much; in narrow ones the looks' noise hides it, and next to nothing is added.
+photograph), and B is not known well. In wide balls, that is with many rows, looks have less noise
+than the last round, and this tells much; in narrow ones the looks' noise hides it, and next to
+nothing is added.
 
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
 numbers x. The noise E is symmetric and normal, with sd s on the diagonal and s/√2 off it; what
