@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from unittest.mock import patch
 import numpy as np
 
 from noisewise.analyst.fit import fit
+from noisewise.analyst.regression import rounds
 from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.core.kinds.rounds import Rounds
 from noisewise.core.schema import Category, Number, Schema
@@ -117,10 +118,13 @@ def trial(setting: Setting, number: int) -> Record:
             ledger.set_cap(SCHEMA.dataset, 4, "1e-6")
         release = publish(request, rows, ledger=path).release
     start = time.process_time()
-    carried: AbstractContextManager[Any] = nullcontext()
-    if setting.way == UNCARRIED:
-        carried = patch.object(Rounds, "carried", lambda *_: 0.0)
-    with carried:
+    with ExitStack() as patched:
+        if setting.way == UNCARRIED:
+            for where, what, instead in (
+                (Rounds, "carried", lambda *_: 0.0),
+                (rounds, "far_agreement", lambda *given: np.zeros(given[-1])),
+            ):
+                patched.enter_context(patch.object(where, what, instead))
         posterior = fit(release, seed=number, chains=4, draws=500)
     names = posterior.columns.names
     ends = np.array([[posterior.interval(name, level) for name in names] for level in LEVELS])
