@@ -122,7 +122,7 @@ def trial(setting: Setting, number: int) -> Record:
         if setting.way == UNCARRIED:
             for where, what, instead in (
                 (Rounds, "carried", lambda *_: 0.0),
-                (rounds, "far_agreement", lambda *given: np.zeros(given[-1])),
+                (rounds, "far_agreement", lambda *given: np.zeros(given[-1] - 1)),
             ):
                 patched.enter_context(patch.object(where, what, instead))
         posterior = fit(release, seed=number, chains=4, draws=500)

@@ -38,15 +38,16 @@ little beside it.
 **What far rows agree about.** The looks have shrunk many more rows than the last round. If far rows
 have no preferred direction, residuals e of the last round's regression have the same sums with x
 in both, give or take noise. Where they agree, as skewed errors do whose spread grows with x, the
-looks lack them: let D be the difference of Σ e (1, x), and t that of the traces. Then
-D √(q(q + 2)) / t is the agreement of the rows in between (`core.rounds.tail`), of every x by
-itself. Its prior is normal with sd `AGREEMENT`, which is raised to what is measured where that is
-`_BEYOND_DOUBT` times its noise. If the rows beyond the last ball agree as much, they take that in
-proportion to the excess B that the histogram expects. Half of it is added back, and `_GROWS` times
-it is carried: those farthest out may agree about nothing, or more (two to four times as much in a
-photograph), and B is not known well. In wide balls, that is with many rows, looks have less noise
-than the last round, and this tells much; in narrow ones the looks' noise hides it, and next to
-nothing is added.
+looks lack them: let D be the difference of Σ e x, and t that of the traces. Then D √(q(q + 2)) / t
+is the agreement of the rows in between (`core.rounds.tail`), of every x by itself. Its prior is
+normal with sd `AGREEMENT`, which is raised to what is measured where that is `_BEYOND_DOUBT` times
+its noise. If the rows beyond the last ball agree as much, they take that in proportion to the
+excess B that the histogram expects. Half of it is added back, and `_GROWS` times it is carried:
+those farthest out may agree about nothing, or more (two to four times as much in a photograph), and
+B is not known well. No more counts than can be carried, `LARGEST_CARRY` times the noise. Sums of e
+with 1 and with indicators are left alone: of them a row takes what grows with |z|, not with |z|².
+In wide balls, that is with many rows, looks have less noise than the last round, and this tells
+much; in narrow ones the looks' noise hides it, and next to nothing is added.
 
 **Which coordinates.** U is about u = (c, w · indicators, z) with z = L⁻¹(x - m), a mixture of all
 numbers x. The noise E is symmetric and normal, with sd s on the diagonal and s/√2 off it; what
@@ -182,12 +183,12 @@ class LastRound:
             if rounds.tail is not None:
                 both = variance[block] + doubt
                 agreed = far_agreement(seen[block], found, both, release, len(own))
-                with_y = [0, *numbers[: len(own) - 1]]
+                noise, with_y = last.off_diagonal_scale / PRODUCT_ONE, numbers[: len(own) - 1]
+                agreed = np.clip(agreed, *(LARGEST_CARRY / _GROWS * noise * np.array([-1, 1])))
                 seen[y, with_y] += _ADDED_BACK * agreed
                 seen[with_y, y] = seen[y, with_y]
-                most = (LARGEST_CARRY * last.off_diagonal_scale / PRODUCT_ONE) ** 2
-                more = np.minimum(clip[y, with_y] + (_GROWS * agreed) ** 2, most)
-                clip[y, with_y] = clip[with_y, y] = more
+                more = clip[y, with_y] + (_GROWS * agreed) ** 2
+                clip[y, with_y] = clip[with_y, y] = np.minimum(more, (LARGEST_CARRY * noise) ** 2)
             if max(skewness.values(), default=0.0) < _SKEWED:
                 seen[block], shares = averaged(seen[block], variance[block], found, doubt, rows)
                 variance[block] *= 1 - shares
@@ -443,8 +444,8 @@ def far_agreement(
 
     Returns
     -------
-    (size,) array
-        For c and the model's covariates.
+    (size - 1,) array
+        For the model's covariates that are numbers.
     """
     rounds, design, n = release.rounds, release.design, release.noisy_n
     fitted = None if rounds is None else rounds.fit(design, n)
@@ -458,11 +459,11 @@ def far_agreement(
     apart[0, 0] = noise[0, 0] = 0.0
     slopes = np.linalg.lstsq(gram[:-1, :-1], gram[:-1, -1])[0]  # forged sums may be singular
     residual = np.append(-slopes, 1.0)
-    moved = (apart[: size + 1, : size + 1] @ residual)[:-1]
-    moved_noise = (noise[: size + 1, : size + 1] @ residual**2)[:-1]
+    moved = (apart[: size + 1, : size + 1] @ residual)[1:-1]
+    moved_noise = (noise[: size + 1, : size + 1] @ residual**2)[1:-1]
     lost = float(np.trace(apart))
     if lost < _LOST_FROM * math.sqrt(float(np.trace(noise))):
-        return np.zeros(size)
+        return np.zeros(size - 1)
     agreement, doubt = moved / lost * math.sqrt(q * (q + 2)), moved_noise / lost**2 * q * (q + 2)
     prior = np.clip(agreement**2 - _BEYOND_DOUBT**2 * doubt, AGREEMENT**2, 1.0)
     agreement *= prior / (prior + doubt)

@@ -142,10 +142,10 @@ class Release(RegressionRelease):
 
     @property
     def noisy_n(self) -> float:
-        """n itself where it is public, otherwise its noisy value."""
+        """n itself where it is public, otherwise its noisy value, 1 at the least."""
         if self.n is not None:
             return float(self.n)
-        return self.second_moments.values[0] / STATISTIC_ONE
+        return max(1.0, self.second_moments.values[0] / STATISTIC_ONE)
 
     def _content(self) -> dict[str, Any]:
         return {

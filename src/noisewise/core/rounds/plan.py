@@ -8,8 +8,8 @@ the more rows the cheaper. A histogram of far rows then decides on the last ball
 gets all that is left. Exploring rounds leave categories alone: an indicator is on its own scale
 already, and whitening would lose rare levels. The last round has them, with a weight of their own.
 Where there are so many rows that they cost little, the spread of residuals follows (`residuals`);
-and exploring doesn't end before a round has seen every direction from near, though it may have
-stood out at once: by that round the analyst knows what far rows agree about.
+and exploring goes on until a round has seen every direction from near, though it may have stood out
+at once: by that round the analyst knows what far rows agree about.
 
 **The last round's coordinates.** A slope needs the products of covariates x and the residual e of
 the target. If all have spread 1, noise on Σ xe is in proportion to c² + R² in a ball of radius R.
@@ -311,7 +311,8 @@ def next_look(
 ) -> Explore | tuple[Floats, Floats]:
     """One more exploring round, or the spread (q, q) and centre (q,) that were found.
 
-    With `near` the last look must have seen every direction from near.
+    With `near` it goes on, while there may be more rounds, until a look has seen every direction
+    from near, except those that are left as they are.
     """
     rows = rows_of(first, n)
     spread, centre, done = _looked_at(setting, first, n, rows, explored, near=near)

@@ -143,7 +143,7 @@ class TailFit:
     def of(
         cls, counts: Sequence[float], sd: float, n: float, rows_per_unit: int, numbers: int
     ) -> TailFit:
-        """The posterior that is flat on a grid of log N₀, log b and e.
+        """The posterior that is flat on a grid of log N₀, log b, e and the share of normal rows.
 
         A bin's variance is that of its noise, of counting (in clumps of one unit's rows) and of
         the tail having another shape.
