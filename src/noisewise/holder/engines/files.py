@@ -77,7 +77,9 @@ class ParquetSource(_FileSource):
             check_row_count(file.metadata.num_rows)
             # Arrow takes "a.b" for a part of "a", and reads it too if "a" is wanted.
             wanted = list(plan.sources)
-            read = file.iter_batches(batch_rows(plan), columns=wanted, use_threads=True)
+            # Putting rows of people together keeps the other core busy.
+            threads = plan.schema.unit_column is None
+            read = file.iter_batches(batch_rows(plan), columns=wanted, use_threads=threads)
             batches = (batch.select(wanted) for batch in read)
             return self._sealed(lambda: sum_batches(plan, batches, readers, progress))
 
