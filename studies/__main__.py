@@ -264,11 +264,13 @@ def attacks(
 ) -> None:
     """Attack the holder's side: kills, races, damaged ledgers, forged Releases, neighbours.
 
-    The exit code is 8 if anything broke that must hold.
+    Then every attack that broke something once is carried out again (`studies.mended`). The exit
+    code is 8 if anything broke that must hold.
 
     Example: python -m studies attacks --quick
     """
     from studies.attacks import ATTACKS, campaign
+    from studies.mended import carry_out
     from studies.report import origin
 
     counts = {name: few if quick else many for name, (_, many, few) in ATTACKS.items()}
@@ -287,13 +289,17 @@ def attacks(
         )
         for line in one["breaks"]:
             typer.echo(f"  BROKEN: {line}")
+    mended = []
+    for name, broken, skipped in carry_out():
+        mended.append({"attack": name, "broken": broken, "skipped": skipped})
+        typer.echo(f"{name}: {f'BROKEN: {broken}' if broken else f'skipped, {skipped}' if skipped else 'held'}")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         words = ["python", "-m", "studies", "attacks", *(["--quick"] if quick else [])]
         words += [word for given in tries or [] for word in ("--tries", given)]
-        document = {**origin(shlex.join(words)), "attacks": found}
+        document = {**origin(shlex.join(words)), "attacks": found, "mended": mended}
         (out / "attacks.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    if any(one["breaks"] for one in found):
+    if any(one["breaks"] for one in found) or any(one["broken"] for one in mended):
         raise typer.Exit(VIOLATED)
 
 
