@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from noisewise.core.yaml_files import write_schema as write_schema
     from noisewise.holder.ledger import Ledger as Ledger
     from noisewise.holder.publish import publish as publish
+    from noisewise.holder.reach import within_reach as within_reach
     from noisewise.holder.requests.file import read_request as read_request
     from noisewise.holder.requests.file import write_request as write_request
     from noisewise.holder.requests.glm import GlmRequest as GlmRequest
@@ -71,6 +72,7 @@ _NAMES = {
     "core.yaml_files": ("read_schema", "write_schema"),
     "holder.ledger": ("Ledger",),
     "holder.publish": ("publish",),
+    "holder.reach": ("within_reach",),
     "holder.requests.file": ("read_request", "write_request"),
     "holder.requests.glm": ("GlmRequest", "make_glm_request"),
     "holder.requests.network": ("NetworkRequest", "make_network_request"),
