@@ -104,6 +104,7 @@ REGRESSION = (
         "Find the data's own scale: at most so many rounds; 1: none of that. With Gaussian noise:",
         shown="auto",
     ),
+    option("reach_of", str, "Last year's Release: count the same rows in full, explore nothing."),
     _LABEL,
 )
 SUMMARY = (

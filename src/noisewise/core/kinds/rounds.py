@@ -11,6 +11,7 @@ with M and the noise's precision from `Round.observed`. Rows that were far out h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +19,7 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from noisewise.core.calibration import discreteness_slack
 from noisewise.core.composition import satisfies
@@ -35,7 +37,7 @@ from noisewise.core.privacy import Claim, GaussianEvent, float_up
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.plan import MOST_ROUNDS, Explored
 from noisewise.core.rounds.residuals import DIRECTION_BITS, LARGEST_DIRECTION
-from noisewise.core.rounds.tail import EDGES, TailFit, grid_edges
+from noisewise.core.rounds.tail import EDGES, FORMER_EDGES, Edges, TailFit, grid_edges
 from noisewise.core.rounds.transform import Floats, Shape, Transform
 from noisewise.core.statistics import SecondMoments
 from noisewise.core.statistics.ball_moments import (
@@ -49,6 +51,7 @@ from noisewise.core.statistics.ball_moments import (
 
 # Off the diagonal, noise of this scale is still fine enough to be accounted for as continuous.
 SMALLEST_SCALE = 1 << 21
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 # Of the target in residuals divided by their sd, which is at most a few half-widths.
 _LEAST_SLOPE = 1e-3
 
@@ -141,22 +144,13 @@ class Round:
             found.append(matrix)
         return found
 
-    def observed(self, design: Design, clip_sd: float = 0.0) -> Observed:
-        """What the round says about the moments of w = (1, design columns).
-
-        Parameters
-        ----------
-        design : Design
-        clip_sd : float
-            Sd that clipping adds to off-diagonal entries, from `Rounds.carried`; √2 times that on
-            the diagonal.
-        """
+    def observed(self, design: Design) -> Observed:
+        """What the round says about the moments of w = (1, design columns)."""
         total = sum(self.matrices(design)[1:], self.matrices(design)[0])
         a, b = np.array(gram_entries(design, self.shape)).T
         scale = np.where(a == b, self.scale, self.off_diagonal_scale) / PRODUCT_ONE
-        clip = np.where(a == b, 2.0, 1.0) * clip_sd**2
         precision = np.zeros_like(total)
-        precision[a, b] = 1 / (len(self.values) * scale**2 + clip)
+        precision[a, b] = 1 / (len(self.values) * scale**2)
         precision[b, a] = precision[a, b]
         return Observed(self.shape.map(is_number(design)), total, precision)
 
@@ -170,19 +164,20 @@ class Round:
 class Tail:
     """Noisy counts of far rows in the last round's coordinates, in units of 2**-32.
 
-    The bins start at `core.rounds.tail.EDGES`, in units of q, and the last one is open.
+    The bins start at `edges`, in units of q, and the last one is open.
     """
 
     transform: Transform
     values: tuple[int, ...]
     scale: int
     sensitivity: int
+    edges: Edges = EDGES
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file; the edges are for other readers."""
         return {
             "transform": self.transform.to_json(),
-            "edges": list(grid_edges(len(self.transform))),
+            "edges": list(grid_edges(len(self.transform), self.edges)),
             "noise": {"family": "discrete_gaussian", "scale": self.scale},
             "sensitivity": self.sensitivity,
             "values": list(self.values),
@@ -197,23 +192,27 @@ class Tail:
         family, scale = take(noise, "noise", ("family", "scale"))
         if family != "discrete_gaussian":
             fail("the tail must have discrete Gaussian noise")
-        read = cls(
-            transform_from_json(transform),
+        read = transform_from_json(transform)
+        for known in (EDGES, FORMER_EDGES):
+            if edges == list(grid_edges(len(read), known)):
+                break
+        else:
+            fail("the tail has other edges than this software knows")
+        return cls(
+            read,
             integers(values, "values"),
             integer(scale, "noise scale", SMALLEST_SCALE, MAX_SCALE),
             integer(sensitivity, "sensitivity", 1, MAX_INTEGER),
+            known,
         )
-        if edges != list(grid_edges(len(read.transform))):
-            fail("the tail has other edges than this software knows")
-        return read
 
     def check(self, design: Design) -> None:
         """Refuse a tail that doesn't fit the design, or states too small a sensitivity."""
         problem = self.transform.problem(design.number_of_numbers)
         if problem is not None:
             fail(problem)
-        if len(self.values) != len(EDGES):
-            fail(f"the tail must have {len(EDGES)} values")
+        if len(self.values) != len(self.edges):
+            fail(f"the tail must have {len(self.edges)} values")
         if self.sensitivity < count_sensitivity(design.schema):
             fail("the sensitivity of the tail is smaller than one unit's influence on it")
 
@@ -321,6 +320,7 @@ class Rounds:
     tail: Tail | None  # None where the last round clips nothing
     last: Round  # of all design columns, with most of the budget
     residuals: Residuals | None = None  # None where there are too few rows to see their spread
+    reach_of: str | None = None  # the digest of the Release whose map and radius these are
 
     def to_json(self) -> dict[str, Any]:
         """Plain structure for the Release file."""
@@ -329,20 +329,27 @@ class Rounds:
             "tail": None if self.tail is None else self.tail.to_json(),
             "last": self.last.to_json(),
             **({} if self.residuals is None else {"residuals": self.residuals.to_json()}),
+            **({} if self.reach_of is None else {"reach_of": self.reach_of}),
         }
 
     @classmethod
     def from_json(cls, document: Any) -> Rounds:
         """Read what `to_json` wrote, as far as it can be checked without the design."""
-        keys: tuple[str, ...] = ("explored", "tail", "last")
-        if isinstance(document, dict) and "residuals" in document:
-            keys = (*keys, "residuals")
-        explored, tail, last, *further = take(document, "rounds", keys)
+        given = document if isinstance(document, dict) else {}
+        further = [key for key in ("residuals", "reach_of") if key in given]
+        explored, tail, last, *others = take(
+            document, "rounds", ("explored", "tail", "last", *further)
+        )
+        known = dict(zip(further, others, strict=True))
+        reach_of = known.get("reach_of")
+        if "reach_of" in known and not (isinstance(reach_of, str) and _DIGEST.fullmatch(reach_of)):
+            fail("reach_of must be the digest of a Release")
         return cls(
             tuple(Round.from_json(one) for one in items(explored, "explored")),
             None if tail is None else Tail.from_json(tail),
             Round.from_json(last),
-            *map(Residuals.from_json, further),
+            Residuals.from_json(known["residuals"]) if "residuals" in known else None,
+            reach_of,
         )
 
     def check(self, design: Design) -> None:
@@ -362,6 +369,8 @@ class Rounds:
                 fail("the tail must be in the last round's coordinates")
         elif self.explored:
             fail("rounds that explore must have a tail")
+        if self.reach_of is not None and (self.explored or self.tail is None):
+            fail("rounds with the reach of another Release do not explore, and have a tail")
         if self.residuals is not None:
             self.residuals.check(design, self.last.shape)
 
@@ -371,38 +380,42 @@ class Rounds:
         drawn = (*self.explored, self.tail, self.last, self.residuals)
         return [one.noise for one in drawn if one is not None]
 
-    def _noise(self) -> float:
-        """Sd of the last round's off-diagonal entries, in units of 1."""
-        return self.last.off_diagonal_scale / PRODUCT_ONE
-
     def fit(self, design: Design, n: float) -> tuple[TailFit, int] | None:
-        """The fitted tail and the index of the last radius in it; None if nothing is clipped."""
+        """The fitted tail and the index of the last radius in it; None if no row can be beyond."""
         if self.tail is None:
             return None
-        edges = np.array(grid_edges(design.number_of_numbers), dtype=np.float64)
+        edges = np.array(grid_edges(design.number_of_numbers, self.tail.edges), dtype=np.float64)
         index = int(np.argmin(np.abs(np.sqrt(edges) - self.last.shape.radius)))
         fitted = TailFit.of(
-            *self.tail.counted, n, design.schema.max_rows_per_unit, design.number_of_numbers
+            *self.tail.counted,
+            n,
+            design.schema.max_rows_per_unit,
+            design.number_of_numbers,
+            self.tail.edges,
+            self.tail.transform.farthest(),
         )
         return fitted, index
 
-    def carried(self, design: Design, n: float, unseen: float = 0.0) -> float:
-        """The sd that clipping adds to off-diagonal entries of the last round, in units of 1.
+    def rows_beyond(self, design: Design, n: float) -> tuple[float, float]:
+        """A 95% interval of how many rows the last round has moved onto its ball.
 
-        `unseen` times their noise is for rows that the histogram doesn't show.
+        From the noisy counts of the bins beyond it that the bounds allow, whose noise is normal.
+        Where their sum may be that of no row, a normal law cut off at 0 gives the upper end.
         """
-        found = self.fit(design, n)
-        return 0.0 if found is None else found[0].carried(found[1], self._noise(), unseen)
-
-    def warns(self, design: Design, n: float) -> bool:
-        """Whether far rows may decide the regression, so that slopes describe the others."""
-        found = self.fit(design, n)
-        return found is not None and found[0].warns(found[1], self._noise())
-
-    def shrunk_rows(self, design: Design, n: float) -> float:
-        """About how many rows the last round has shrunk."""
-        found = self.fit(design, n)
-        return 0.0 if found is None else float(found[0].rows[found[1]])
+        fitted = self.fit(design, n)
+        if fitted is None or self.tail is None:
+            return 0.0, 0.0
+        counts, sd = self.tail.counted
+        edges = np.array(self.tail.edges) * design.number_of_numbers
+        inside = edges < self.tail.transform.farthest()
+        inside[: fitted[1]] = False
+        total, noise = float(np.array(counts)[inside].sum()), sd * float(np.sqrt(inside.sum()))
+        if not noise:
+            return 0.0, 0.0
+        reach = -float(ndtri(0.025)) * noise
+        if total > reach:
+            return total - reach, min(total + reach, n)
+        return 0.0, min(total - noise * float(ndtri(0.05 * ndtr(total / noise))), n)
 
 
 def spent(noises: Sequence[tuple[int, int, int, int]]) -> tuple[Fraction, float]:

@@ -54,9 +54,11 @@ from noisewise.core.rounds.transform import Floats, Shape, Transform
 from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, ROW_BITS
 
 MOST_ROUNDS = 10  # the first measurement and the last round among them
-CONSTANT = 5 << (ROW_BITS - 2)  # c = 1.25, which makes intercept and slopes about equally good
+# c = 1: noise on the mean of the residual is then that on its products with numbers of spread 1.
+CONSTANT = 1 << ROW_BITS
 
-_ENOUGH = 16  # `Setting.strength` from which rounds are worth their cost
+_REST_OVER_CATEGORIES = 2  # of |u|² in the last round
+_ENOUGH = 9  # `Setting.strength` from which rounds are worth their cost (`studies reach --small`)
 _EXPLORING = 2  # squared radius of an exploring round, over q
 _CONTRACTION, _LEAST_CONTRACTION = 0.10, 0.5  # of a spread that drowns in noise, a round
 LEAST_SHARE, _LARGEST_SHARE = 0.03, 0.06  # of an exploring round
@@ -68,11 +70,19 @@ _FOUND, _FOUND_AT_ONCE = 3.0, 8.0  # a spread stands out, in units of the noise
 _STANDS_OUT = 1.3  # of rows outside the ball, in units of their noise
 _NEAR = 0.25  # of a variance as a look sees it: from there it is seen from near
 _LOOKS = 3  # exploring rounds after which a direction with far rows is left as it is
-_NOISE_CAP = 6.0  # of the last round, in standard errors, beyond which no radius goes
+_NOISE_CAP = 12.0  # of the last round, in standard errors, beyond which no radius goes
 _FREELY = 6.0  # squared radius over q that is always allowed
 _RESIDUALS = 0.04  # share of the budget for the spread of residuals
 _RESIDUALS_NOISE = 0.25  # of their Gram matrix, spectral, in units of what it is for normal errors
 _RESIDUALS_REACH = 16.0  # the least squared radius for them, over the mean square of normal ones
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which rows count in full: a published map, and the radius in units of 2**-10."""
+
+    transform: Transform
+    radius: int
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,8 @@ class Setting:
         At most so many rounds, and rounds in any case; None decides by the number of rows.
     indicators : int
         How many columns the categories have.
+    reach : Reach, optional
+        The coordinates and the ball of another Release, which take the place of exploring.
     """
 
     numbers: int
@@ -101,6 +113,7 @@ class Setting:
     mu: float
     most: int | None = None
     indicators: int = 0
+    reach: Reach | None = None
 
     def noise(self, square: float, share: float) -> float:
         """Sd of an off-diagonal entry: longest row `square`, `share` of the budget; units of 1."""
@@ -113,16 +126,28 @@ class Setting:
 
     def worthwhile(self, n: float) -> bool:
         """Whether there are rounds at all, from the number of rows or its noisy value."""
-        return self.most is not None or self.strength(n) >= _ENOUGH
+        return self.always or self.strength(n) >= _ENOUGH
+
+    @property
+    def largest_square(self) -> float:
+        """|u|² of the last round with this reach."""
+        return 0.0 if self.reach is None else self._square(self.reach.radius**2 / PRODUCT_ONE)
+
+    @property
+    def always(self) -> bool:
+        """Whether there are rounds whatever the number of rows."""
+        return self.most is not None or self.reach is not None
 
     def rows_needed(self) -> int:
         """From how many rows on there are rounds."""
-        return 1 if self.most is not None else math.ceil(_ENOUGH / self.strength(1.0))
+        return 1 if self.always else math.ceil(_ENOUGH / self.strength(1.0))
 
     def first_share(self, n: float | None) -> float:
         """Share of the budget for the first measurement; n is None where it is private."""
         if n is None:
             return _FIRST_SHARE
+        if self.reach is not None:
+            return LEAST_FIRST_SHARE
         square = 1.0 + self.numbers + self.categories
         return max(LEAST_FIRST_SHARE, min(self._needed(square, n), self.exploring_share(n)))
 
@@ -168,9 +193,14 @@ class Setting:
         return (CONSTANT / (1 << ROW_BITS)) ** 2 + _EXPLORING * self.numbers
 
     def _square(self, radius_squared: float) -> float:
-        """|u|² in the last round: categories get as much of it as all the rest."""
+        """|u|² in the last round: categories get half as much of it as all the rest.
+
+        With a share a in units of the rest, noise is in proportion to 1 + a on slopes of numbers,
+        and to (1 + a)/√a on those of levels, which is least at 1. Half of that costs levels 6%
+        and saves numbers 25%.
+        """
         rest = (CONSTANT / (1 << ROW_BITS)) ** 2 + radius_squared
-        return rest * (2 if self.categories else 1)
+        return rest * (1 + 1 / _REST_OVER_CATEGORIES if self.categories else 1)
 
     def _needed(self, square: float, n: float) -> float:
         """Share with which noise in units of a spread is as small as the contraction asks for."""
@@ -280,6 +310,8 @@ def next_step(
     rows = rows_of(first, n)
     if not setting.worthwhile(rows):  # only where n is private: otherwise nothing asks
         return Finish(_last_shape(setting, Transform.box(setting.numbers), None))
+    if counted is None and setting.reach is not None:
+        return CountTail(setting.reach.transform, setting.tail_share(rows))
     if counted is None:
         step = next_look(setting, first, n, explored, near=setting.residual_share(rows) > 0)
         if isinstance(step, Explore):
@@ -291,7 +323,16 @@ def next_step(
     left = 1 - setting.first_share(None if n is None else rows)
     left -= len(explored) * setting.exploring_share(rows)
     left -= setting.tail_share(rows) + setting.residual_share(rows)
-    fit = tail.TailFit.of(counts, sd, rows, setting.rows_per_unit, setting.numbers)
+    if setting.reach is not None:
+        return Finish(_ball(setting, transform, setting.reach.radius), setting.residual_share(rows))
+    fit = tail.TailFit.of(
+        counts,
+        sd,
+        rows,
+        setting.rows_per_unit,
+        setting.numbers,
+        farthest=transform.farthest(),
+    )
     shape = _last_shape(setting, transform, _radius(setting, fit, rows, left))
     return Finish(shape, setting.residual_share(rows))
 
@@ -333,10 +374,7 @@ class LastNoise:
 
 
 def last_noise(setting: Setting, rows: float, counts: Sequence[float], explored: int) -> LastNoise:
-    """The noise of the last round for this histogram, if `explored` rounds find the data.
-
-    What clipping may have done is in it, as it is in the likelihood.
-    """
+    """The noise of the last round for this histogram, if `explored` rounds find the data."""
     n = rows if setting.replaces else None
     spent = setting.first_share(n) + setting.tail_share(rows) + setting.residual_share(rows)
     most = MOST_ROUNDS if setting.most is None else setting.most
@@ -348,8 +386,7 @@ def last_noise(setting: Setting, rows: float, counts: Sequence[float], explored:
     sd = setting.noise(setting._square(tail.EDGES[index] * setting.numbers), left)
     shape = _last_shape(setting, Transform.box(setting.numbers), index)
     unit = 1 << ROW_BITS
-    carried = math.hypot(sd, fit.carried(index, sd))
-    return LastNoise(carried, shape.constant / unit, shape.weight / unit)
+    return LastNoise(sd, shape.constant / unit, shape.weight / unit)
 
 
 def look_noise(setting: Setting, rows: float, explored: int) -> float:
@@ -463,7 +500,13 @@ def _last_shape(setting: Setting, transform: Transform, index: int | None) -> Sh
         radius = math.isqrt(squared - 1) + 1
     else:
         radius = math.isqrt(tail.grid_edges(setting.numbers)[index])
+    return _ball(setting, transform, radius)
+
+
+def _ball(setting: Setting, transform: Transform, radius: int) -> Shape:
+    """The last round's shape with this radius."""
     weight = 0
     if setting.categories:
-        weight = math.isqrt((CONSTANT**2 + radius**2) // setting.categories)
+        rest = (CONSTANT**2 + radius**2) // _REST_OVER_CATEGORIES
+        weight = math.isqrt(rest // setting.categories)
     return Shape(transform, CONSTANT, weight, radius)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ LARGEST_OFFSET = 1 << 51
 LEAST_SHIFT, LARGEST_SHIFT = 1, 50
 # No direction is made finer than 32 grid steps: there the rounding of rows would show.
 _FINEST, _COARSEST = 2.0 ** (5 - GRID_BITS), 2.0
+_MOST_CORNERS = 12  # numbers, for `farthest`
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,18 @@ class Transform:
         full[1:, 0] = np.array(self.offset, dtype=np.float64) * scale
         full[1:, 1:] = np.array(self.matrix, dtype=np.float64) * (scale * 2.0**GRID_BITS)[:, None]
         return full
+
+    def farthest(self) -> float:
+        """At least the largest |z|² of numbers within the bounds, and with few numbers just that.
+
+        It is at a corner of the box; with many numbers every z_i is taken at a corner of its own.
+        """
+        full = self.map()
+        offset, matrix = full[1:, 0], full[1:, 1:]
+        if len(self) > _MOST_CORNERS:
+            return float(np.sum((np.abs(matrix).sum(axis=1) + np.abs(offset)) ** 2))
+        corners = np.array(list(product((-1.0, 1.0), repeat=len(self)))).reshape(-1, len(self))
+        return float(np.max(np.sum((corners @ matrix.T + offset) ** 2, axis=1), initial=0.0))
 
     def spread_and_centre(self) -> tuple[Floats, Floats]:
         """L, (q, q), and m, (q,), of the integers."""

@@ -38,7 +38,7 @@ from noisewise.holder.requests.summary import make_summary_request
 KEYS: dict[str, tuple[str, ...]] = {
     "regression": (
         "target", "features", "formula", "epsilon", "delta", "rho", "mechanism", "radius", "layout",
-        "fourth_moments", "smallest_eigenvalue", "rounds", "family", "label",
+        "fourth_moments", "smallest_eigenvalue", "rounds", "reach_of", "family", "label",
     ),
     "summary": (
         "target", "features", "epsilon", "ask", "coefficients", "quantiles", "bounds", "base",
@@ -124,10 +124,12 @@ class Asked:
         path = Path(path)
         document: dict[str, Any] = {"release": self.kind}
         if self.schema is not None:
-            document["schema"] = Path(os.path.relpath(self.schema, path.parent)).as_posix()
+            document["schema"] = _beside(self.schema, path.parent)
         for key in KEYS[self.kind]:
             if key in self.words:
                 document[key] = _tidy(key, self.words[key])
+        if "reach_of" in document:
+            document["reach_of"] = _beside(document["reach_of"], path.parent)
         text = "".join(f"{key}: {_yaml(value)}\n" for key, value in document.items())
         if parse_yaml(text) != json.loads(json.dumps(document)):
             raise RequestError("request: it has a text that cannot be written to a YAML file")
@@ -144,7 +146,7 @@ class Asked:
 
 
 def read_asked(path: str | Path) -> Asked:
-    """Read and check a request file; the schema that it names is relative to its folder.
+    """Read and check a request file; files that it names are relative to its folder.
 
     Raises
     ------
@@ -165,6 +167,8 @@ def read_asked(path: str | Path) -> Asked:
             )
         if schema is not None and (not isinstance(schema, str) or not schema):
             raise RequestError("schema: expected the name of the schema file")
+        if isinstance(given.get("reach_of"), str):
+            given["reach_of"] = str(path.parent / given["reach_of"])
         return Asked(kind, given, None if schema is None else path.parent / schema)
     except FileNotFoundError:
         raise RequestError(f"request: there is no file {path}") from None
@@ -274,7 +278,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("rows", "blocks", "partitions", "draws", "points"), _whole),
     **dict.fromkeys(("bounds", "base"), _pairs),
     **dict.fromkeys(("target", "formula", "mechanism", "model", "layout"), _text),
-    **dict.fromkeys(("family", "label", "posterior", "naive_bayes", "kind"), _text),
+    **dict.fromkeys(("family", "label", "posterior", "naive_bayes", "kind", "reach_of"), _text),
     "ask": _questions,
     "quantiles": _numbers,
     "graph": _graph,
@@ -292,6 +296,11 @@ def _tidy(key: str, value: Any) -> Any:
     except NoisewiseError:
         return value
     return parsed if same else value
+
+
+def _beside(path: str | Path, folder: Path) -> str:
+    """A file's name as a request file in this folder has it."""
+    return Path(os.path.relpath(path, folder)).as_posix()
 
 
 _PLAIN = re.compile(r"(?:\.\.?/)*[A-Za-z][\w./-]*", re.ASCII)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from noisewise.core.calibration import gaussian_scale
@@ -17,6 +18,7 @@ from noisewise.core.composition import satisfies
 from noisewise.core.design import MAX_ROWS, Ball, Box, Geometry, geometry_to_dict
 from noisewise.core.document import MAX_INTEGER
 from noisewise.core.errors import RequestError
+from noisewise.core.kinds import load_release
 from noisewise.core.kinds.regression import Measurement, Release
 from noisewise.core.privacy import Amount, ComposedEvent, Event, as_fraction, fraction_text
 from noisewise.core.schema import Schema
@@ -161,6 +163,7 @@ def make_request(
     fourth_moments: Amount | None = None,
     smallest_eigenvalue: Amount | None = None,
     rounds: int | str | None = None,
+    reach_of: Release | str | Path | None = None,
     label: str = "",
     batch: str | None = None,
     series: str | None = None,
@@ -193,9 +196,18 @@ def make_request(
         has at most so many, and 1 is one round in the public bounds. Gaussian noise has ``auto``
         by default, unless something is asked for that doesn't go with rounds, or there are more
         than 80 design columns, or epsilon is below 0.001.
+    reach_of : Release or path, optional
+        A published Release in rounds, whose map and radius are taken over: years, or holders, with
+        one reach can be compared, and nothing is spent on exploring.
     label, batch, series : str, optional
         As in `Publishable`.
     """
+    if reach_of is not None:
+        if rounds is not None:
+            raise RequestError("reach_of: it takes the place of rounds; leave rounds out")
+        rounds = "auto"
+        if not isinstance(reach_of, Release):
+            reach_of = _read_reach(reach_of)
     if mechanism is None:
         pure = rho is None and (delta is None or as_fraction(delta, "delta") == 0)
         mechanism = "laplace" if pure else "gaussian"
@@ -227,7 +239,7 @@ def make_request(
             )
         for name in against_rounds:
             raise RequestError(f"{name}: it does not go with rounds; leave one of them out")
-        return RoundsRequest(most=most, **common)
+        return RoundsRequest(most=most, reach_of=reach_of, **common)
     geometry: Geometry = Box() if radius is None else Ball(radius)
     chosen: Layout = "isometric" if isinstance(geometry, Ball) else "upper"
     if layout is not None:
@@ -246,6 +258,16 @@ def make_request(
     if rounds is not None or mechanism != "gaussian" or series is not None or against_rounds:
         return request
     return RoundsRequest(former=request, **common) if _may_have_rounds(request) else request
+
+
+def _read_reach(path: str | Path) -> Release:
+    """The Release in a file."""
+    if not isinstance(path, str | Path):
+        raise RequestError(f"reach_of: expected a Release or its file, got {path!r}")
+    release = load_release(path)
+    if not isinstance(release, Release):
+        raise RequestError(f"reach_of: {path} is no Release of a linear regression")
+    return release
 
 
 # Beyond these it would take millions of rows for rounds to be of use, or a Release of several MB.

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, assert_never
 
 import numpy as np
 
-from noisewise.core.design import MAX_ROWS, Box
+from noisewise.core.design import MAX_ROWS, Box, Design
 from noisewise.core.document import MAX_INTEGER, dumps, integer, take
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import (
@@ -43,6 +43,7 @@ from noisewise.core.rounds.plan import (
     CountTail,
     Explore,
     Finish,
+    Reach,
     Setting,
     Spread,
     next_step,
@@ -100,6 +101,8 @@ class RoundsRequest(InRounds[Release]):
     # At most so many rounds, the first measurement and the last round among them. None decides by
     # the number of rows whether there are rounds, and stops when all directions are found.
     most: int | None = None
+    # The Release whose map and radius are taken over, in place of exploring
+    reach_of: Release | None = field(default=None, repr=False)
     # What the same words asked for before rounds were the default. Where a ledger has a charge for
     # it, that is what they still mean, and nothing is charged for them again.
     former: Publishable[Release] | None = field(default=None, compare=False, repr=False)
@@ -111,6 +114,13 @@ class RoundsRequest(InRounds[Release]):
             raise RequestError(
                 f"rounds: expected 'auto' or a number from 2 to {MOST_ROUNDS}, got {self.most}"
             )
+        if self.reach_of is not None:
+            _check_reach(self.design, self.reach_of)
+            if self.setting.largest_square > LARGEST_SQUARE:
+                raise RequestError(
+                    "reach_of: with so many categories the sums could overflow in so large a "
+                    "ball; drop features, or leave it out"
+                )
         # The most noise that any round could need, whatever is published.
         largest = gram_sensitivity(self.schema, LARGEST_SQUARE * PRODUCT_ONE)
         for sensitivity, share in (
@@ -146,6 +156,7 @@ class RoundsRequest(InRounds[Release]):
             mu=1 / self.event.noise_multiplier,
             most=self.most,
             indicators=len(self.design.columns) - self.design.number_of_numbers,
+            reach=None if self.reach_of is None else _reach(self.reach_of),
         )
 
     @property
@@ -156,6 +167,7 @@ class RoundsRequest(InRounds[Release]):
     def in_words(self) -> list[str]:
         """What the rounds will do, from public quantities."""
         setting, most = self.setting, MOST_ROUNDS if self.most is None else self.most
+        most = most if self.reach_of is None else 2
         rows = "people" if self.schema.unit_column is not None else "rows"
         shared = f"the share of the first measurement follows from the number of {rows}"
         if not setting.replaces:
@@ -168,7 +180,12 @@ class RoundsRequest(InRounds[Release]):
             f"{setting.residual_share(math.inf):.0%} of the budget are for the spread of "
             "residuals, so that intervals hold where errors differ in spread",
         ]
-        if self.most is None:
+        if self.reach_of is not None:
+            lines.append(
+                f"  The reach is that of the Release {self.reach_of.digest[:19]}: nothing is "
+                "explored, and years or holders with one reach can be compared"
+            )
+        elif self.most is None:
             few = "published in the bounds, with the whole budget"
             lines.append(
                 f"  With fewer than {setting.rows_needed():,} {rows} there is one round, {few}"
@@ -177,7 +194,10 @@ class RoundsRequest(InRounds[Release]):
 
     def to_json(self) -> dict[str, Any]:
         """Canonical description; its digest is the request's identity."""
-        return {**super().to_json(), "rounds": "auto" if self.most is None else self.most}
+        document = {**super().to_json(), "rounds": "auto" if self.most is None else self.most}
+        if self.reach_of is not None:  # requests from before it existed keep their identity
+            document["reach_of"] = self.reach_of.digest
+        return document
 
     def plan(self) -> SumPlan:
         """What the first pass sums."""
@@ -322,7 +342,13 @@ class RoundsRequest(InRounds[Release]):
             design=self.design,
             geometry=Box(),
             measurements=(begun.first,),
-            rounds=Rounds(begun.explored, begun.tail, last, spread),
+            rounds=Rounds(
+                begun.explored,
+                begun.tail,
+                last,
+                spread,
+                None if self.reach_of is None else self.reach_of.digest,
+            ),
             **self._signed(n),
         )
 
@@ -351,6 +377,31 @@ class RoundsRequest(InRounds[Release]):
             geometry=Box(),
             measurements=(self._measurement(mechanism, values),),
             **{**self._signed(n), "event": mechanism.event()},
+        )
+
+
+def _reach(release: Release) -> Reach:
+    """The map and the radius of a Release in rounds."""
+    assert release.rounds is not None
+    shape = release.rounds.last.shape
+    return Reach(shape.transform, shape.radius)
+
+
+def _check_reach(design: Design, release: Release) -> None:
+    """Refuse the reach of a Release that isn't about the same numbers."""
+    if release.rounds is None or release.rounds.tail is None:
+        raise RequestError(
+            "reach_of: that Release was not made in rounds, so it has no reach; leave it out"
+        )
+    now, then = (
+        [(c.name, c.centre, c.half_width) for c in of.columns if not c.is_indicator]
+        for of in (design, release.design)
+    )
+    if now != then:
+        names = ", ".join(name for name, _, _ in then)
+        raise RequestError(
+            "reach_of: that Release is about other numbers, or has other bounds; its reach is of "
+            f"{names}, in this order and within the bounds of its schema"
         )
 
 
