@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# What is estimated, with a version: it changes if ever another quantity goes by the same name.
+WITHIN_REACH = "regression within reach, version 1"  # of the rows as they counted in the Release
+ALL_ROWS = "regression of all rows, version 1"  # of the rows within their bounds
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fit:
     """How a posterior came about."""
@@ -46,6 +51,7 @@ class Fit:
     datasets: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
     seed: int | None = None  # of the simulation, so that a report can say how to repeat it
+    estimand: str = ""  # `WITHIN_REACH` or `ALL_ROWS`; empty in files from before there were names
 
     @property
     def published_at(self) -> str:
@@ -258,7 +264,7 @@ class FittedPosterior(BasePosterior):
 
     def _origin(self) -> dict[str, Any]:
         """Where the numbers come from, as plain data."""
-        names = ("method", "noise_aware", "n", "claims", "warnings")
+        names = ("method", "noise_aware", "estimand", "n", "claims", "warnings")
         found = {name: getattr(self.info, name) for name in names}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
 

@@ -48,6 +48,8 @@ class Row:
     rhat, ess : float
         R-hat, and effective draws of the middle or of the interval's ends, whichever are fewer.
     mean, sd : float
+    all_rows_lower, all_rows_upper : float
+        Ends of the interval for all rows, where some were moved within a Release's reach; else NaN.
     """
 
     median: float
@@ -58,6 +60,8 @@ class Row:
     ess: float
     mean: float
     sd: float
+    all_rows_lower: float = math.nan
+    all_rows_upper: float = math.nan
 
     @property
     def is_fixed(self) -> bool:
@@ -80,28 +84,49 @@ class Summary:
         """A pandas data frame, one row a parameter."""
         return data_frame(self.to_dict())
 
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether some lines have an interval for all rows, too."""
+        return not all(math.isnan(row.all_rows_lower) for row in self.rows.values())
+
     def _repr_html_(self) -> str:
         head = ["", "median", "spread", f"{100 * self.level:g}% interval", "rhat", "ess"]
+        if self.has_all_rows:
+            head.insert(4, "all rows")
         body = []
         for name, row in self.rows.items():
             low, high = (_or_dash(x, 0, ".5g") for x in (row.lower, row.upper))
             ends = "fixed" if row.is_fixed else f"{low} to {high}"
             others = ((row.spread, ".5g"), (row.rhat, ".3f"), (row.ess, ".0f"))
             spread, rhat, ess = (_or_dash(value, 0, form) for value, form in others)
-            body.append([name, f"{row.median:.5g}", spread, ends, rhat, ess])
+            line = [name, f"{row.median:.5g}", spread, ends, rhat, ess]
+            if self.has_all_rows:
+                known = not math.isnan(row.all_rows_lower)
+                line.insert(4, f"{row.all_rows_lower:.5g} to {row.all_rows_upper:.5g}" * known)
+            body.append(line)
         return _html.table(head, body)
 
     def __str__(self) -> str:
         percent = f"{100 * self.level:g}%"
         width = max(9, *(len(name) for name in self.rows))
-        head = f"{'':{width}} {'median':>12} {'spread':>12} {percent + ' interval':^25}"
+        # With a column for all rows others are narrower, so that most tables fit a terminal.
+        room = 9 if self.has_all_rows else 12
+        form = ".4g" if self.has_all_rows else ".5g"
+        head = f"{'':{width}} {'median':>{room}} {'spread':>{room}} "
+        head += f"{percent + ' interval':^{2 * room + 1}}"
+        if self.has_all_rows:
+            head += f" {'all rows':^{2 * room + 1}}"
         lines = [f"{head} {'rhat':>6} ess"]
         for name, row in self.rows.items():
             if row.is_fixed:
-                lines.append(f"{name:{width}} {row.median:>12.5g} {'fixed':>12}")
+                lines.append(f"{name:{width}} {row.median:>{room}{form}} {'fixed':>{room}}")
                 continue
-            shown = (row.median, row.spread, row.lower, row.upper)
-            numbers = [_or_dash(x, 12, ".5g") for x in shown]
+            shown = [row.median, row.spread, row.lower, row.upper]
+            numbers = [_or_dash(x, room, form) for x in shown]
+            if self.has_all_rows:
+                known = not math.isnan(row.all_rows_lower)
+                ends = (row.all_rows_lower, row.all_rows_upper)
+                numbers += [f"{x:>{room}{form}}" if known else " " * room for x in ends]
             quality = f"{_or_dash(row.rhat, 6, '.3f')} {_or_dash(row.ess, 0, '.0f')}"
             lines.append(f"{name:{width}} {' '.join(numbers)} {quality}")
         return "\n".join(lines)

@@ -26,16 +26,23 @@ MOST_PAIRED = 6  # parameters in one picture of pairs
 _DOTS = 1500  # draws that a panel of pairs shows
 _ENDS = {SIGMA2: (0.0, np.inf), SIGMA: (0.0, np.inf), R2: (0.0, 1.0)}  # what is possible
 AWARE, NAIVE = "noise-aware", "naive (ignores the noise)"
+ALL_ROWS = "all rows (thin line)"
 COMMON, NEW = "common", "another holder"  # lines of a forest, besides the holders
 _COLOURS = (_palette.AWARE, *_palette.OTHERS[:2])
 
 
 class Interval(NamedTuple):
-    """An interval with its middle."""
+    """An interval with its middle, and a wider one around it where there is one."""
 
     low: float
     centre: float
     high: float
+    outer: tuple[float, float] | None = None
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The ends of the widest of them."""
+        return self.outer or (self.low, self.high)
 
     @classmethod
     def of(cls, draws: FloatArray, level: float) -> Interval:
@@ -170,9 +177,12 @@ def _draw_bars(axis: Any, name: str, bars: Mapping[str, Interval]) -> tuple[floa
         style = styles[label]
         axis.plot([bar.low, bar.high], [-row, -row], linewidth=2.5, label=label, **style)
         ends = {"marker": "|", "markersize": 9, "linestyle": "none", "color": style["color"]}
-        axis.plot(bar, [-row] * 3, **ends)
+        axis.plot(bar[:3], [-row] * 3, **ends)
+        if bar.outer is not None:
+            axis.plot(bar.outer, [-row, -row], linewidth=0.9, label=ALL_ROWS, **style)
     axis.set_ylim(-len(bars) + 0.4, 0.6)
-    return min(bar.low for bar in bars.values()), max(bar.high for bar in bars.values())
+    reaches = [bar.reach for bar in bars.values()]
+    return min(low for low, _ in reaches), max(high for _, high in reaches)
 
 
 def _draw_curves(
@@ -313,7 +323,7 @@ def _forest(
     lines = list(next(iter(found.values())))
     figure, axes = _grid(len(shown), (1.6, 2.9), (0.9, 0.9 + 0.22 * len(lines)), sharey=True)
     for axis, (name, bars) in zip(axes, found.items(), strict=False):
-        low, _, high = bars[COMMON]
+        low, high = bars[COMMON].low, bars[COMMON].high
         axis.axvspan(low, high, color=_palette.AWARE, alpha=0.12, linewidth=0)
         for y, (label, bar) in enumerate(bars.items()):
             colour = _palette.AWARE if label in (COMMON, NEW) else _palette.OTHERS[0]

@@ -12,7 +12,14 @@ from scipy.special import ndtr
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability, seed_or_none
-from noisewise.analyst.posterior.base import BasePosterior, Fit, FittedPosterior, rows_in_words
+from noisewise.analyst.posterior.base import (
+    ALL_ROWS,
+    WITHIN_REACH,
+    BasePosterior,
+    Fit,
+    FittedPosterior,
+    rows_in_words,
+)
 from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
 from noisewise.analyst.posterior.numbers import (
     R2,
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     import arviz as az
 
 _CONDITIONAL = "theta_given_statistics"
+_ALL_ROWS = "theta_all_rows"
 BETWEEN = "{} between holders"  # what a spread is called
 _GRID = 61  # values of a feature in a picture of its effect
 _BATCH = 256  # rows that are predicted at a time, which bounds memory
@@ -60,6 +68,10 @@ class FitInfo(Fit):
     noise : tuple of {"laplace", "gaussian"}
     ignores : str
         Which part of the privacy noise the method doesn't account for, in words; empty if none.
+    beyond_reach : tuple of (low, high)
+        Of each Release, a 95% interval of how many rows were moved within its reach.
+    reach_of : tuple of str
+        Of each Release, the digest of the one whose reach it has; empty if it chose its own.
     """
 
     prior: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -68,6 +80,8 @@ class FitInfo(Fit):
     prior_error_sd: tuple[float, float] | None = None
     noise: tuple[str, ...] = ()
     ignores: str = ""
+    beyond_reach: tuple[tuple[float, float], ...] = ()
+    reach_of: tuple[str, ...] = ()
 
 
 class Naive(NamedTuple):
@@ -181,6 +195,35 @@ def _values_of(column: Any) -> tuple[list[Any], int]:
     if isinstance(column, Category):
         return [column.reference, *(one for one in column.levels if one != column.reference)], 0
     return np.linspace(column.lower, column.upper, _GRID).tolist(), _GRID // 2
+
+
+def reach_in_words(info: FitInfo, counted: str) -> list[str]:
+    """What an estimate within reach is about; nothing where no row can have been moved."""
+    if info.estimand != WITHIN_REACH:
+        return []
+    numbers = []
+    for n, (low, high) in zip(info.n, info.beyond_reach, strict=True):
+        about = f"{low:,.0f}" if round(low) == round(high) else f"{low:,.0f} to {high:,.0f}"
+        numbers.append(about if n is None else f"{about} of {n:,}")
+    several, taken = len(numbers) > 1, sorted({one for one in info.reach_of if one})
+    files = "Each of these Releases" if several else "This Release"
+    chose = f"{files} chose, from noisy looks,"
+    another = "another Release draws another line"
+    if several:
+        another += ", and each holder has one of its own"
+    if taken and all(info.reach_of):
+        chose = f"{files} took over, from {' and '.join(one[:19] for one in taken)},"
+        another = "Releases with the same reach can be compared"
+    said = (
+        f"Within reach: {chose} how far from the centre a row counts in "
+        f"full. Farther {counted} (about {'; '.join(numbers)}) were pulled in, all numbers "
+        f"together. Intervals are for the regression of these {counted}; {another}."
+    )
+    model = (
+        'The column "all rows" allows for what the far ones may change, under a model that privacy '
+        "cannot check."
+    )
+    return [said] if info.method == "exact_varying" else [said, model]
 
 
 class Coefficients(BasePosterior):
@@ -347,6 +390,9 @@ class Posterior(FittedCoefficients):
     holders : Holders, optional
         What each holder has of its own, where coefficients vary by holder. theta are then the
         common coefficients, about which those of holders are, and sigma2 is the mean over all rows.
+    theta_all_rows : array, shape (chains, draws, d), optional
+        Coefficients of the regression of all rows, where the Release has moved far rows within its
+        reach; see `all_rows`. None where no row was moved, and in files from before there were any.
     """
 
     kind = "regression"
@@ -361,6 +407,7 @@ class Posterior(FittedCoefficients):
     naive: Naive | None = None
     r2: FloatArray | None = None
     holders: Holders | None = None
+    theta_all_rows: FloatArray | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -426,6 +473,57 @@ class Posterior(FittedCoefficients):
         return found
 
     # --- questions about parameters --------------------------------------------------------------
+
+    def all_rows(self, level: float = 0.95) -> Summary:
+        """Median, spread and interval of the regression of all rows within their bounds.
+
+        A Release in rounds moves far rows within its reach, and `summary` is about the rows as
+        they counted. What few far rows would change is what privacy hides, so these intervals
+        are wider, by a model of such rows that privacy cannot check (`regression.far_rows`).
+        Without rounds no row was moved, and this is what `summary` says.
+        """
+        theta = self._theta_of_all_rows()
+        rows = zip(self.columns.names, np.moveaxis(theta, -1, 0), strict=True)
+        return Summary({name: row_of(draws, level) for name, draws in rows}, level)
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """Median, spread, central credible interval, R-hat and effective draws.
+
+        Where the Release has moved far rows within its reach, coefficients have the interval for
+        all rows beside theirs; see `all_rows`.
+        """
+        plain = super().summary(level)
+        if self.theta_all_rows is None:
+            return plain
+        rows = dict(plain.rows)
+        for name, row in self.all_rows(level).rows.items():
+            ends = {"all_rows_lower": row.lower, "all_rows_upper": row.upper}
+            rows[name] = replace(rows[name], **ends)
+        return Summary(rows, level)
+
+    def bars(self, name: str, level: float) -> dict[str, Interval]:
+        """Intervals by label; the one for all rows is around the posterior's own."""
+        found = super().bars(name, level)
+        if self.theta_all_rows is not None and name in self.columns.names:
+            label, own = list(found.items())[-1]
+            draws = self.theta_all_rows[..., self.columns.names.index(name)]
+            found[label] = own._replace(outer=central_interval(draws, level))
+        return found
+
+    def _theta_of_all_rows(self) -> FloatArray:
+        if self.theta_all_rows is not None:
+            return self.theta_all_rows
+        if self.info.estimand == WITHIN_REACH:
+            raise RequestError(
+                "all_rows: there is no such statement where coefficients vary by holder; fit "
+                "the Releases of one holder, or without varying"
+            )
+        if self.info.estimand != ALL_ROWS:
+            raise RequestError(
+                "all_rows: this posterior was fitted before there was such a statement; fit its "
+                "Releases again"
+            )
+        return self.theta
 
     def contrast(self, weights: Mapping[str, float], level: float = 0.95) -> Row:
         """Summary of a weighted sum of parameters, such as ``{"fair": 1, "good": -1}``."""
@@ -589,6 +687,7 @@ class Posterior(FittedCoefficients):
             ends = "from {:.3g} to {:.3g}".format(*info.prior_error_sd)
             lines.append(f"Prior of the error's sd: {ends} with probability 0.9")
         lines.append(str(self.summary(level)))
+        lines += reach_in_words(info, self.columns.schema.counted)
         if self.holders is not None:
             lines.append("\nEach holder's own coefficients:")
             for holder, summary in self.holder_summaries(level).items():
@@ -608,6 +707,7 @@ class Posterior(FittedCoefficients):
             "target": self.columns.target,
             "features": list(self.columns.features),
             **self._origin(),
+            "beyond_reach": [list(ends) for ends in info.beyond_reach],
             "prior_error_sd": info.prior_error_sd,
             "prior": {name: {"mean": mean, "sd": sd} for name, (mean, sd) in info.prior.items()},
             "prior_words": info.prior_words,
@@ -657,6 +757,8 @@ class Posterior(FittedCoefficients):
             drawn[R2] = self.r2
         if auxiliary and self.conditional_mean is not None:
             drawn[_CONDITIONAL] = self.conditional_mean
+        if auxiliary and self.theta_all_rows is not None:
+            drawn[_ALL_ROWS] = self.theta_all_rows
         coords = {"coefficient": list(self.columns.names)}
         dims = {name: ["coefficient"] for name in drawn if name not in (SIGMA2, R2)}
         if self.holders is not None:
@@ -684,6 +786,8 @@ class Posterior(FittedCoefficients):
         columns = cls._columns_of(document)
         info = tuples(document["info"])
         info["prior"] = {name: (pair[0], pair[1]) for name, pair in info["prior"].items()}
+        if "beyond_reach" in info:
+            info["beyond_reach"] = tuple((low, high) for low, high in info["beyond_reach"])
         drawn = arrays(data.posterior)
         theta, sigma2 = drawn["theta"], drawn[SIGMA2]
         if theta.shape[-1] != len(columns.names) or theta.shape[:2] != sigma2.shape:
@@ -700,4 +804,5 @@ class Posterior(FittedCoefficients):
             Naive(**naive) if naive else None,
             drawn.get(R2),
             Holders.read(drawn, document["holders"]) if "holders" in document else None,
+            drawn.get(_ALL_ROWS),
         )

@@ -11,6 +11,7 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
 from noisewise.analyst.common_cautions import repetition_warnings
+from noisewise.analyst.posterior.base import ALL_ROWS, WITHIN_REACH
 from noisewise.analyst.posterior.regression import FitInfo, Holders, Naive, Posterior
 from noisewise.analyst.regression.cautions import (
     bounds_warnings,
@@ -19,6 +20,7 @@ from noisewise.analyst.regression.cautions import (
     prior_warnings,
     spread_warnings,
 )
+from noisewise.analyst.regression.far_rows import steps_to_all_rows
 from noisewise.analyst.regression.job import Job, more_rows_than_columns
 from noisewise.analyst.regression.methods import METHODS, check_method, choose
 from noisewise.analyst.regression.observation import (
@@ -361,6 +363,10 @@ def _posterior(
         drawn = with_residuals(drawn, releases, columns, job.seed)
         if last is None:
             drawn = with_skewed_target(drawn, job.observations, columns.target, job.seed)
+        elif drawn.holders is None:
+            shape = drawn.sigma2.shape
+            far = steps_to_all_rows(releases, last.observations, last.maps, shape, job.seed)
+            drawn = replace(drawn, all_rows=drawn.theta + far)
     if not (np.isfinite(drawn.theta).all() and np.isfinite(drawn.sigma2).all()):
         raise ReleaseError(
             f"method {method!r} could not find a proper posterior for these Releases; their "
@@ -391,6 +397,12 @@ def _posterior(
         prior_words=" ".join(filter(None, (prior_in_words(prior, columns), spreads_in_words))),
         prior_error_sd=error_sd_in_original_units(prior, columns),
         prior_pull=dict(zip(columns.names[1:], drawn.prior_pull, strict=False)),
+        estimand=ALL_ROWS if last is None else WITHIN_REACH,
+        beyond_reach=tuple(
+            (0.0, 0.0) if one.rounds is None else one.rounds.rows_beyond(one.design, one.noisy_n)
+            for one in releases
+        ),
+        reach_of=tuple("" if one.rounds is None else one.rounds.reach_of or "" for one in releases),
     )
     observed: dict[str, FloatArray] = {}
     for j, observation in enumerate(job.observations, 1):
@@ -412,6 +424,7 @@ def _posterior(
         _naive(running, columns, last) if method != "naive" and holders is None else None,
         None if explained is None else explained / (explained + drawn.sigma2),
         holders,
+        None if drawn.all_rows is None else columns.theta_to_original(drawn.all_rows),
     )
     found = (
         *([chosen.caveat] if chosen.caveat else []),

@@ -97,6 +97,8 @@ class Draws:
     predictor_variance: Callable[[FloatArray], FloatArray] | None = None
     # What each holder has of its own, where coefficients vary by holder
     holders: Holders | None = None
+    # (chains, draws, d), coefficients of all rows, where some were moved (`regression.far_rows`)
+    all_rows: FloatArray | None = None
 
 
 # --- what a method can't do, refused with the remedy before it runs -------------------------------

@@ -53,7 +53,7 @@ def _coefficients(posterior: DrawsPosterior, level: float) -> Markup:
     figures = []
     for name in posterior.names[1:]:
         [(label, bar)] = posterior.bars(name, level).items()
-        drawn = widgets.plain(label, "aware", *bar)
+        drawn = widgets.plain(label, "aware", bar.low, bar.centre, bar.high)
         told = f"{name}: {label} from {short(bar.low)} to {short(bar.high)}."
         figures.append(figure(posterior.called(name), widgets.intervals([drawn], told)))
     return section(

@@ -429,7 +429,8 @@ def _bar(posterior: NetworkPosterior, found: Table | Answer, place: Any, inner: 
     """A probability of this posterior, whose middle half is between the `inner` ones."""
     style = "aware" if posterior.info.noise_aware else "naive"
     ends = (found.lower, inner[0], found.mean, inner[1], found.upper)
-    return widgets.Bar(style, style, *(float(x[place]) for x in ends))
+    low, inner_low, mean, inner_high, high = (float(x[place]) for x in ends)
+    return widgets.Bar(style, style, low, inner_low, mean, inner_high, high)
 
 
 # --- what each arrow of a network amounts to, in a sentence -----------------------------------

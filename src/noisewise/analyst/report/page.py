@@ -94,7 +94,7 @@ def key(aware: bool = True, naive: bool = True, label: str = "naive") -> Markup:
 
 def forest_section(posterior: BasePosterior, names: Iterable[str], level: float) -> Markup:
     """Every coefficient's intervals on an axis of its own, because units differ."""
-    figures, styles = [], set()
+    figures, styles, thin = [], set(), False
     for name in names:
         bars, told = bars_of(posterior.bars(name, level), posterior.bars(name, 0.5))
         if not all(math.isfinite(end) for bar in bars for end in (bar.lower, bar.upper)):
@@ -104,12 +104,14 @@ def forest_section(posterior: BasePosterior, names: Iterable[str], level: float)
         said = f"{percent(level)} intervals of {name}: {told}. Zero lies {zero} the {own.label} "
         figures.append(figure(posterior.called(name), widgets.intervals(bars, said + "interval.")))
         styles |= {bar.style for bar in bars}
+        thin = thin or any(bar.outer is not None for bar in bars)
     return section(
         "forest",
         "How sure" + (", with and without the noise" if "naive" in styles else ""),
         f"Lines are {percent(level)} intervals, their thick parts hold half of the "
         "probability, dots are medians, and the dotted line is zero. Every coefficient has its "
-        "own scale.",
+        "own scale."
+        + (" Thin lines are intervals for all rows, the farthest ones among them." if thin else ""),
         key("aware" in styles, "naive" in styles),
         *figures,
     )
@@ -127,10 +129,16 @@ def bars_of(
             label.partition(" (")[0] if style is None else label,
             style or ("aware" if label == AWARE else "naive"),
             *(bar.low, inner[label].low, bar.centre, inner[label].high, bar.high),
+            bar.outer,
         )
         for label, bar in found.items()
     ]
     said = [f"{b.label} {words.between(b.lower, b.upper, b.upper - b.lower)}" for b in bars]
+    said += [
+        f"of all rows {words.between(*b.outer, b.outer[1] - b.outer[0])}"
+        for b in bars
+        if b.outer is not None
+    ]
     return bars, "; ".join(said)
 
 

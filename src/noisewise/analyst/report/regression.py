@@ -8,7 +8,7 @@ from shlex import quote
 import numpy as np
 
 from noisewise.analyst.posterior.numbers import R2, SIGMA, SIGMA2, Summary, median_and_spread
-from noisewise.analyst.posterior.regression import Holders, Posterior
+from noisewise.analyst.posterior.regression import Holders, Posterior, reach_in_words
 from noisewise.analyst.regression.cautions import CONTRADICTION
 from noisewise.analyst.regression.observation import ModelColumns
 from noisewise.analyst.report import page, widgets, words
@@ -55,10 +55,17 @@ def _findings(posterior: Posterior, level: float) -> Markup:
     """The slopes in sentences, the surest first."""
     columns, info = posterior.columns, posterior.info
     slopes = columns.covariates
-    found = {c.name: words.Estimate.of(posterior.draws(c.name), level) for c in slopes}
+    whole = posterior.theta_all_rows
+    found = {
+        c.name: words.Estimate.of(
+            posterior.draws(c.name), level, None if whole is None else whole[..., i]
+        )
+        for i, c in enumerate(slopes, 1)
+    }
     told = words.findings(slopes, columns.schema, columns.target, found, level)
     about = words.comparing(columns.schema, columns.target, level)
-    return page.findings_section(info.warnings, told, info.noise_aware, about)
+    reach = " ".join(reach_in_words(info, columns.schema.counted)[:1])
+    return page.findings_section(info.warnings, told, info.noise_aware, f"{about} {reach}".strip())
 
 
 def _holders(posterior: Posterior, holders: Holders, level: float) -> Markup:
@@ -98,6 +105,8 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
     compared = None if posterior.naive is None else posterior.comparison(level)
     size = percent(level)
     head = ["", "estimate", f"{size} interval", "above zero"]
+    if summary.has_all_rows:
+        head.insert(3, "all rows")
     if compared is not None:
         head += [f"naive {size} interval", "times as wide"]
     body: list[list[Content]] = []
@@ -112,6 +121,10 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
             "taken for known" if row.is_fixed else words.between(row.lower, row.upper, row.spread),
             "" if name in labels else percent(words.chance_above_zero(posterior.draws(name))),
         ]
+        if summary.has_all_rows:
+            known = math.isfinite(row.all_rows_lower)
+            ends = (row.all_rows_lower, row.all_rows_upper, row.spread)
+            shown.insert(3, words.between(*ends) if known else "")
         if compared is not None and name not in compared.rows:
             shown += ["", ""]
         elif compared is not None:
@@ -125,6 +138,12 @@ def _coefficients(posterior: Posterior, summary: Summary, level: float) -> Marku
         "The estimate is the posterior median, in original units. An interval holds the true value "
         f"with probability {size}, given model, prior and what was released. "
     )
+    if summary.has_all_rows:
+        note += (
+            "Estimates and intervals are of the regression within reach, in which the rows "
+            "farthest out were pulled in; so is the error variance. “All rows” allows for what "
+            "these rows may change, under a model of them that privacy cannot check. "
+        )
     if R2 in posterior.derived:
         note += (
             f"R² is the share of the variance of {posterior.columns.target} that the regression "
@@ -244,6 +263,7 @@ def _released(posterior: Posterior) -> Markup:
         "Noisy sums of squares and products of the columns below, mapped from their public "
         "bounds to the range from −1 to 1, and nothing else. The noise was drawn once, "
         "by the holder of the rows.",
+        f"What is estimated: {info.estimand}." if info.estimand else None,
         page.files_table(info, columns.schema, {"noise": noise}),
         *page.promises(info.claims),
         page.columns_table(columns.schema, columns.target, columns.features),

@@ -154,6 +154,12 @@ class Bar(NamedTuple):
     mean: float
     inner_upper: float
     upper: float
+    outer: tuple[float, float] | None = None  # a wider interval around it, drawn as a thin line
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The ends of the widest interval."""
+        return self.outer or (self.lower, self.upper)
 
 
 class Line(NamedTuple):
@@ -221,8 +227,8 @@ def _named(axis: _Axis, lines: Sequence[Line], description: str) -> Markup:
 
 def _around(bars: Sequence[Bar]) -> _Axis:
     """An axis that holds all bars, and zero unless that would only squeeze the picture."""
-    low = min(bar.lower for bar in bars)
-    high = max(bar.upper for bar in bars)
+    low = min(bar.reach[0] for bar in bars)
+    high = max(bar.reach[1] for bar in bars)
     span = high - low or abs(high) or 1.0
     low, high = low - 0.05 * span, high + 0.05 * span
     if low - span < 0 < high + span:
@@ -249,7 +255,10 @@ def _interval(axis: _Axis, bar: Bar, y: int) -> Markup:
     low, high = axis.at(bar.lower), axis.at(bar.upper)
     ends = (_upright(end, y - 5, y + 5, "end") for end in (low, high))
     inner = _level(axis.at(bar.inner_lower), axis.at(bar.inner_upper), y, "inner")
-    return tag("g", _level(low, high, y), inner, *ends, dot, class_=bar.style)
+    thin = None
+    if bar.outer is not None:
+        thin = _level(axis.at(bar.outer[0]), axis.at(bar.outer[1]), y, "thin")
+    return tag("g", thin, _level(low, high, y), inner, *ends, dot, class_=bar.style)
 
 
 def _scale(axis: _Axis, bottom: int) -> Markup:

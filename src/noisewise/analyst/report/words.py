@@ -70,12 +70,26 @@ class Estimate(NamedTuple):
     low: float
     high: float
     above: float  # probability that it is above zero
+    # The interval for all rows and its probability, where some rows were moved within reach
+    all_rows: tuple[float, float, float] | None = None
 
     @classmethod
-    def of(cls, draws: FloatArray, level: float) -> Estimate:
+    def of(cls, draws: FloatArray, level: float, all_rows: FloatArray | None = None) -> Estimate:
         """What draws of it say."""
+        whole = None
+        if all_rows is not None:
+            whole = (*central_interval(all_rows, level), chance_above_zero(all_rows))
         ends = central_interval(draws, level)
-        return cls(*median_and_spread(draws), *ends, chance_above_zero(draws))
+        return cls(*median_and_spread(draws), *ends, chance_above_zero(draws), whole)
+
+    @property
+    def decided_by_far_rows(self) -> bool:
+        """Whether the rows farthest out may change the sign, or double the interval."""
+        if self.all_rows is None:
+            return False
+        low, high, above = self.all_rows
+        sure, surely = max(self.above, 1 - self.above), max(above, 1 - above)
+        return (sure >= LIKELY > surely) or high - low > 2 * (self.high - self.low)
 
 
 def findings(
@@ -92,7 +106,25 @@ def findings(
     """
     known = [column for column in columns if column.name in found]
     known.sort(key=lambda column: -max(found[column.name].above, 1 - found[column.name].above))
-    return [_finding(column, schema, target, found[column.name], level) for column in known]
+    told = []
+    for column in known:
+        said = _finding(column, schema, target, found[column.name], level)
+        told.append(said + _of_all_rows(column, schema, found[column.name]))
+    return told
+
+
+def _of_all_rows(column: DesignColumn, schema: Schema, found: Estimate) -> str:
+    """What the rows farthest out may change, where that is much."""
+    if found.all_rows is None or not found.decided_by_far_rows:
+        return ""
+    differing = compared(column, schema)
+    step = 1.0 if differing is None else differing.step
+    low, high, above = found.all_rows
+    ends = between(step * low, step * high, 10 * step * found.sd)
+    return (
+        " That is within reach: counted in full, the rows farthest out may change this to "
+        f"anywhere from {ends} (above zero with probability {percent(above)})."
+    )
 
 
 def _finding(
