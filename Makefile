@@ -6,6 +6,7 @@
 #   make diabetes  a small example: 442 people, where naive intervals are plainly wrong
 #   make test-long  laws checked by many repetitions: tests too long for `make test`
 #   make honesty   do default intervals hold fixed truths? about 10 minutes on two cores
+#   make battery   do intervals hold on real tables that nobody chose? needs their folder; an hour
 #   make docs      the documentation as a web site, in site/
 #   make dist      wheel and sdist in dist/, installed and used once in a new environment
 
@@ -14,7 +15,7 @@ VENV   := .venv$(patsubst -python3.11,,-$(notdir $(PYTHON)))
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo diabetes dist docs honesty test test-long lint bench clean
+.PHONY: battery demo diabetes dist docs honesty test test-long lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +54,10 @@ dist: $(STAMP)
 honesty: $(STAMP)
 	$(BIN)/python -m studies run honesty --trials 12 --set random=120 --set priors=default,bounds \
 		--jobs 2 --out study-results/honesty-$$(date +%Y%m%d-%H%M%S)
+
+# The tables are not part of the repository; the command says where it looks for them.
+battery: $(STAMP)
+	$(BIN)/python -m studies run battery --jobs 2 --out study-results/battery
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/release.py

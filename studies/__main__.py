@@ -44,7 +44,7 @@ MODULES = (
     "rounds_calibration", "holders_in_rounds", "many_holders", "varying_holders", "people", "terms",
     "unequal_errors", "amitai2018.study", "amitai2018.calibration", "skewed_blocks",
     "block_models", "zhang2016.fig1", "zhang2016.fig2", "network_priors", "synthetic_sets",
-    "zhang2016.coverage",
+    "zhang2016.coverage", "battery",
 )  # fmt: skip
 
 
@@ -292,7 +292,8 @@ def attacks(
     mended = []
     for name, broken, skipped in carry_out():
         mended.append({"attack": name, "broken": broken, "skipped": skipped})
-        typer.echo(f"{name}: {f'BROKEN: {broken}' if broken else f'skipped, {skipped}' if skipped else 'held'}")
+        end = f"BROKEN: {broken}" if broken else f"skipped, {skipped}" if skipped else "held"
+        typer.echo(f"{name}: {end}")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         words = ["python", "-m", "studies", "attacks", *(["--quick"] if quick else [])]

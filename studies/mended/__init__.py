@@ -17,7 +17,7 @@ from pkgutil import iter_modules
 Scenario = Callable[[Path], str | None]
 
 
-class Unavailable(Exception):
+class Unavailable(Exception):  # noqa: N818 - it is no fault
     """The machine lacks something that an attack needs; the message says what."""
 
 

@@ -121,8 +121,9 @@ def record(method="one", error=(3.0, -4.0), **more):
 
 
 def test_a_cell_pools_slopes_and_releases():
-    ours = {"held": [1, 0], "width": [1.0, 4.0], "in_rounds": True, "far_rows": True}
-    quiet = {**ours, "held": [1, 1], "far_rows": False, "warnings": ["the prior decides on"]}
+    ours = {"held": [1, 0], "width": [1.0, 4.0], "in_rounds": True}
+    ours |= {"held_all": [1, 1], "width_all": [2.0, 8.0]}
+    quiet = {**ours, "held": [1, 1], "warnings": ["the prior decides on"]}
     failed = {key: value for key, value in record().items() if key != "error"} | {"failed": "why"}
     found = summarise([record(**ours, warnings=[]), record(error=(0, 5), **quiet), failed])
     assert (found.releases, found.failed) == (3, 1)
@@ -130,8 +131,8 @@ def test_a_cell_pools_slopes_and_releases():
     assert found.median == 3.5
     assert found.coverage == 0.75
     assert found.width == pytest.approx(2)
-    assert (found.in_rounds, found.far_rows, found.unsure, found.quiet) == (1, 0.5, 0.5, 1)
-    assert np.isnan(summarise([record(**ours, warnings=[])]).quiet)
+    assert (found.in_rounds, found.coverage_all, found.unsure) == (1, 1, 0.5)
+    assert found.wider == pytest.approx(2)
 
 
 def test_the_best_setting_is_shown():
