@@ -127,29 +127,31 @@ def test_singular_sums_of_a_forged_release_end_nothing(release):
 
 @pytest.mark.slow
 def test_rows_on_another_line_are_within_the_second_statement_only(tmp_path):
-    """Sixty rows of 20,000, about ten standard deviations out: the histogram shows some of them.
+    """300 rows of 20,000 are ten standard deviations out: the histogram shows that they are there.
 
-    The interval within reach holds the regression of the moved rows, the one for all rows that of
-    all rows, and neither holds the other's: 12 Releases, of which at most one may fail each.
+    The interval within reach holds the regression of the moved rows, and the one for all rows that
+    of all rows. The first doesn't hold the second: rows that were moved agree.
     """
-    given = table(far=60)
+    given = table(far=300)
 
     def slopes(rows):
         x = np.column_stack([np.ones(ROWS), rows["a"], rows["b"]])
         return np.linalg.lstsq(x, np.asarray(rows["y"]), rcond=None)[0][1]
 
-    whole, held = slopes(given), {"reach": 0, "all": 0, "crossed": 0}
+    whole, held = slopes(given), {"reach": 0, "all": 0}
+    reach_of = published(tmp_path, table())  # a ball that is too narrow for these rows
     for number in range(12):
-        release = published(tmp_path, given, label=str(number))
+        release = published(
+            tmp_path, given, label=str(number), reach_of=reach_of, rounds=None, epsilon=3
+        )
         posterior = nw.fit(release, seed=number, chains=2, draws=500)
         row, outer = posterior.summary().rows["a"], posterior.all_rows().rows["a"]
         held["reach"] += row.lower <= slopes(within_reach(release, given)) <= row.upper
-        held["crossed"] += row.lower <= whole <= row.upper
+        assert not row.lower <= whole <= row.upper
         held["all"] += outer.lower <= whole <= outer.upper
         assert (row.all_rows_lower, row.all_rows_upper) == (outer.lower, outer.upper)
     assert held["reach"] >= 11
-    assert held["all"] >= 10
-    assert held["crossed"] <= 4
+    assert held["all"] >= 11
 
 
 def test_the_estimand_has_a_name_and_is_said(release, tmp_path):

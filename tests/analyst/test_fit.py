@@ -386,6 +386,7 @@ def test_fit_show_and_predict(shell):
     assert set(document["summary"]) == {*TRUTH, "sigma2", "sigma", "R2"}
     assert set(document["summary"]["age"]) == {
         *("median", "spread", "lower", "upper", "rhat", "ess", "mean", "sd"),
+        *("all_rows_lower", "all_rows_upper"),
     }
     assert document["summary"]["age"]["median"] == pytest.approx(1_000, rel=0.2)
     assert document["noise_aware"] is True

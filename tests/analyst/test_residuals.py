@@ -85,7 +85,8 @@ def test_normal_errors_keep_their_intervals(tmp_path):
     release = published(table(40_000, 2, unequal=False), tmp_path, epsilon=4)
     assert release.rounds.residuals is not None
     plain, widened = sds(fit(without(release), **SIZE)), sds(fit(release, **SIZE))
-    assert np.all(widened[0] < 1.1 * plain[0])
+    # Noise on residuals widens a little, too; where it matters widths are 1.5 times as large.
+    assert np.all(widened[0] < 1.2 * plain[0])
     assert widened[1] < 1.1 * plain[1]
 
 

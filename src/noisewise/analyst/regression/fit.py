@@ -20,6 +20,7 @@ from noisewise.analyst.regression.cautions import (
     prior_warnings,
     spread_warnings,
 )
+from noisewise.analyst.regression.contradiction import check_agreement
 from noisewise.analyst.regression.far_rows import steps_to_all_rows
 from noisewise.analyst.regression.job import Job, more_rows_than_columns
 from noisewise.analyst.regression.methods import METHODS, check_method, choose
@@ -159,6 +160,10 @@ def fit_regression(
     )
     _check_plausible(observations, columns)
     name, reason = choose(method, job)
+    if len(given) > 1 and name in ("exact", "exact_own_laws"):
+        maps = [np.eye(len(observations[0].values))] * len(given) if last is None else last.maps
+        seen = job.observations if last is None else last.observations
+        check_agreement(seen, maps, [called for called, _ in named(seen)], columns)
     return _posterior(given, columns, job, last, name, reason, names)
 
 

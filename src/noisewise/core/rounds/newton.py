@@ -43,7 +43,6 @@ import numpy as np
 
 from noisewise.core.rounds.estimate import Observed
 from noisewise.core.rounds.plan import (
-    CONSTANT,
     Explore,
     Explored,
     Setting,
@@ -58,6 +57,8 @@ from noisewise.core.statistics.scores import (
     OUTCOME_ONE,
     Outcome,
 )
+
+CONSTANT = 5 << (ROW_BITS - 2)  # c = 1.25, which makes intercept and slopes about equally good
 
 # Of the Newton rounds, of what the covariates have left. With less than that for the first two, the
 # last one misses the place if outcomes are rare and covariates skewed.
