@@ -10,7 +10,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 from xml.etree import ElementTree
@@ -235,6 +235,39 @@ def check_data(
     if n == 0 and schema.n_is_public:
         raise DataError("data: there are no rows")
     return n
+
+
+def merged_ids(
+    schema: Schema,
+    data: str | Path,
+    people: int,
+    *,
+    engine: str = "auto",
+    table: str | None = None,
+    query: str | None = None,
+) -> dict[str, int]:
+    """How many ids another rule would make one with another id, for the holder only.
+
+    A person who is spelled in two ways counts twice, and is protected half as well. `people` is
+    what `check_data` returns. Returns numbers by what would have to be written into the schema's
+    `unit`; nothing where no rule would merge any. They are exact, so they are as private as rows.
+    """
+
+    def merged_by(**rule: Any) -> int:
+        source = open_source(data, engine=engine, table=table, query=query)
+        return people - source.sums(ReadAll(replace(schema, **rule), ids_only=True))
+
+    rules: dict[str, dict[str, Any]] = {}
+    if schema.unit_type == "text":
+        rules["type: integer"] = {"unit_type": "integer"}
+    if not schema.unit_fold:
+        rules["fold: true"] = {"unit_fold": True}
+    if not rules or not (all_of_them := merged_by(unit_type="integer", unit_fold=True)):
+        return {}
+    if len(rules) == 1:
+        return dict.fromkeys(rules, all_of_them)
+    each = {words: merged_by(**rule) for words, rule in rules.items()}
+    return {**each, " and ".join(rules): all_of_them}
 
 
 # --- what a code book declares of columns: valid ranges, levels, labels and units -----------------
