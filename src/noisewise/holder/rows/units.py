@@ -62,8 +62,8 @@ and rows for which f differs are in different units. ∎ So a person with severa
 merges is one unit instead of several, and nobody has more ids than before. But where f merges ids
 of two people, they share a unit. Under replace_one that costs them nothing: to replace the rows of
 one of them is to replace a unit's rows. Under add_remove_one to take one of them away is to replace
-a unit, as if one were taken away and another added: epsilon doubles for these two. It is the same
-for two people who were given one id.
+a unit, as if one were taken away and another added: epsilon may double for these two. It is the
+same for two people who were given one id.
 
 **Memory.** Rows of one unit may be anywhere in a table. They are put on one of 512 shelves by a
 hash of the id, block by block, and each shelf is averaged by itself. Shelves are kept in memory up
