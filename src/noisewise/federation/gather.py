@@ -48,7 +48,7 @@ Answer = Mapping[str, Any] | str
 """The fields that a node sent, or words that say why there are none."""
 
 Check = Callable[[Release], None]
-"""Raises for a Release that could not be fitted, whatever the others are."""
+"""Raises for a Release that could not be fitted or trusted, whatever the others are."""
 
 
 class Mail(Protocol):
@@ -222,6 +222,8 @@ def judge(outcome: Outcome, node: int, answer: Answer, proposal: Proposal, check
 def _check_fit(release: Release, check: Check) -> None:
     try:
         check(release)
+    except SignatureError as error:
+        raise AnswerError(f"sent a Release that {error}") from None
     except NoisewiseError as error:
         raise AnswerError(f"sent a Release that cannot be fitted: {error}") from None
     except Exception as error:

@@ -36,7 +36,7 @@ from noisewise.federation.protocol import (
     release_fields,
 )
 from noisewise.holder.engines import is_server
-from noisewise.holder.keys import read_key
+from noisewise.holder.keys import SigningKey, read_key
 from noisewise.holder.ledger import Charge, Ledger, Quote
 from noisewise.holder.publish import as_charged, publish
 from noisewise.holder.requests.file import read_asked
@@ -85,7 +85,7 @@ class Policy:
     reply_every_seconds: float = DEFAULT_REPLY_EVERY
     # What the analyst may call this holder; sent with every answer. Empty: its node's number.
     name: str = ""
-    sign: Path | None = None  # the key that signs every Release; it may have no passphrase
+    sign: SigningKey | None = None  # signs every Release; its file has no passphrase
 
     def request_for(self, proposal: Proposal) -> Request | RoundsRequest:
         """The first rule that covers the proposal.
@@ -159,7 +159,7 @@ def _parse(document: Any, folder: Path) -> Policy:
         schema=schema,
         requests=tuple(_request(schema, rule, n, folder) for n, rule in enumerate(rules, 1)),
         reply_every_seconds=float(seconds),
-        sign=folder / _text(given, "sign") if "sign" in given else None,
+        sign=read_key(folder / _text(given, "sign")) if "sign" in given else None,
         **{key: _text(given, key) for key in ("engine", "table", "query", "name") if key in given},
     )
 
@@ -348,7 +348,7 @@ def rehearse(path: str | Path) -> Rehearsal:
     policy = read_policy(path)
     lines, allowed, new = [], True, []
     if policy.sign is not None:
-        lines.append(f"Releases are signed by {read_key(policy.sign).public}.")
+        lines.append(f"Releases are signed by {policy.sign.public}.")
     above: list[Charge] = []
     with Ledger(policy.ledger, create=False) as ledger:
         for number, request in enumerate(policy.requests, 1):

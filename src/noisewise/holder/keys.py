@@ -159,25 +159,32 @@ def secret_text(path: str | Path, argument: str) -> str:
         descriptor = os.open(path, flags)
     except OSError as error:
         raise RequestError(f"{argument}: cannot read {path}: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise RequestError(f"{argument}: {path} is not a file")
-        if os.name == "posix" and about.st_mode & 0o077:
-            raise RequestError(
-                f"{argument}: others on this machine may read {path} or write to it (mode "
-                f"{about.st_mode & 0o777:o}); chmod 600 it. If somebody may have read it, make a "
-                "new key and tell readers to revoke this one"
-            )
-        if os.name == "posix" and about.st_uid not in (os.geteuid(), 0):
-            raise RequestError(f"{argument}: {path} belongs to another user")
-        octets = file.read(_MAX_BYTES + 1)
+    try:
+        _check_owner(os.fstat(descriptor), path, argument)
+        octets = os.read(descriptor, _MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
     try:
         if len(octets) <= _MAX_BYTES:
             return octets.decode("utf-8")
     except UnicodeDecodeError:
         pass
     raise RequestError(f"{argument}: {path} is not a short text")
+
+
+def _check_owner(about: os.stat_result, path: str | Path, argument: str) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        raise RequestError(f"{argument}: {path} is not a file")
+    if os.name != "posix":
+        return
+    if about.st_mode & 0o077:
+        raise RequestError(
+            f"{argument}: others on this machine may read {path} or write to it (mode "
+            f"{about.st_mode & 0o777:o}); chmod 600 it. If somebody may have read it, make a new "
+            "key and tell readers to revoke this one"
+        )
+    if about.st_uid not in (os.geteuid(), 0):
+        raise RequestError(f"{argument}: {path} belongs to another user")
 
 
 def _create(path: Path, text: str, mode: int) -> None:
