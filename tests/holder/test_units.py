@@ -720,6 +720,11 @@ def test_the_rehearsal_tells_the_holder_how_many_ids_are_nearly_alike(
     assert plain[1]["fold: true"] == numbers[0] - len({one.strip() for one in data["who"]})
     assert plain[1]["type: integer and fold: true"] == numbers[0] - numbers[1]
     assert known == (numbers[1], {})
+    # With an id that is blank, folding is no rule for these data, and the other one is told still.
+    pq.write_table(pa.table({**data, "who": ["  ", *data["who"][1:]]}), tmp_path / "rows.parquet")
+    n = check_data(schema("add_remove_one"), tmp_path / "rows.parquet")
+    found = merged_ids(schema("add_remove_one"), tmp_path / "rows.parquet", n)
+    assert list(found) == ["type: integer"]
 
     Path(tmp_path / "s.yaml").write_text(yaml.safe_dump(schema("add_remove_one").to_dict()))
     words = ["schema", "check", str(tmp_path / "s.yaml"), "--data", str(tmp_path / "rows.csv")]

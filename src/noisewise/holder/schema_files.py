@@ -249,25 +249,27 @@ def merged_ids(
     """How many ids another rule would make one with another id, for the holder only.
 
     A person who is spelled in two ways counts twice, and is protected half as well. `people` is
-    what `check_data` returns. Returns numbers by what would have to be written into the schema's
-    `unit`; nothing where no rule would merge any. They are exact, so they are as private as rows.
+    what `check_data` returns. Returns numbers above 0 by what would have to be written into the
+    schema's `unit`; nothing where no rule would merge any. They are exact, and as private as rows.
     """
 
-    def merged_by(**rule: Any) -> int:
+    def merged_by(**rule: Any) -> int | None:
         source = open_source(data, engine=engine, table=table, query=query)
-        return people - source.sums(ReadAll(replace(schema, **rule), ids_only=True))
+        try:
+            return people - source.sums(ReadAll(replace(schema, **rule), ids_only=True))
+        except DataError:  # an id that is blank, and with this rule missing: it can't be used
+            return None
 
     rules: dict[str, dict[str, Any]] = {}
     if schema.unit_type == "text":
         rules["type: integer"] = {"unit_type": "integer"}
     if not schema.unit_fold:
         rules["fold: true"] = {"unit_fold": True}
-    if not rules or not (all_of_them := merged_by(unit_type="integer", unit_fold=True)):
+    if not rules or (together := merged_by(unit_type="integer", unit_fold=True)) == 0:
         return {}
-    if len(rules) == 1:
-        return dict.fromkeys(rules, all_of_them)
-    each = {words: merged_by(**rule) for words, rule in rules.items()}
-    return {**each, " and ".join(rules): all_of_them}
+    found = {words: merged_by(**rule) for words, rule in rules.items()} if len(rules) > 1 else {}
+    found[" and ".join(rules)] = together
+    return {words: count for words, count in found.items() if count}
 
 
 # --- what a code book declares of columns: valid ranges, levels, labels and units -----------------

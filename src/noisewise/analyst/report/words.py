@@ -242,7 +242,7 @@ def signatures_in_words(signatures: Sequence[str]) -> list[str]:
     """Sentences about who published the released files, for the end of a page."""
     by_text: dict[str, list[int]] = {}
     for number, text in enumerate(signatures, 1):
-        by_text.setdefault(text, []).append(number)
+        by_text.setdefault(str(text), []).append(number)
     said = []
     for text, numbers in by_text.items():
         which = f"Files {listed([str(number) for number in numbers])} are"
