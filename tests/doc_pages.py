@@ -77,6 +77,7 @@ def run(page, space):
 def keep_file(text, where):
     """Write a file that a page shows under the name it has there, and read it as users would."""
     from noisewise.analyst.regression.original_units import read_prior
+    from noisewise.analyst.trust import read_trust
     from noisewise.core.yaml_files import read_schema
     from noisewise.holder.requests.file import read_asked
 
@@ -90,6 +91,9 @@ def keep_file(text, where):
     elif "release" in keys:
         Path("request.yaml").write_text(text)
         read_asked("request.yaml")
+    elif "keys" in keys:
+        Path("trust.yaml").write_text(text)
+        read_trust("trust.yaml")
     elif "rules" in keys:
         Path("policy.yaml").write_text(text)  # its own tests read policies of all kinds
     else:

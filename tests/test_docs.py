@@ -57,6 +57,8 @@ def files(tmp_path_factory):
         },
     )
     (folder / "releases").mkdir()
+    (folder / "keys").mkdir()
+    key = nw.new_key(folder / "keys" / "publisher", "Publisher")
     sizes = {"a": 2000, "b": 1000, "release": 3000, "small": 25, "other_holder": 1500, "c": 1200}
     with nw.Ledger(folder / "holders.db") as ledger:
         ledger.set_cap("people", 100, 0)
@@ -64,7 +66,8 @@ def files(tmp_path_factory):
             request = nw.make_request(
                 schema, target="income", features=["age", "region"], epsilon=5, label=name
             )
-            nw.publish(request, people(n, seed), ledger=ledger, out=folder / f"{name}.json")
+            out = folder / f"{name}.json"
+            nw.publish(request, people(n, seed), ledger=ledger, out=out, sign=key)
     for name in ("a", "b"):
         shutil.copy(folder / f"{name}.json", folder / "releases")
     return folder
@@ -136,6 +139,7 @@ def test_the_examples_of_the_commands(workplace, files):
     pq.write_table(pa.table(rows | {"disease": np.where(sick, "yes", "no")}), "people.parquet")
     for name in ("people.csv", "new.csv", "a.json", "b.json", "c.json"):
         shutil.copy(files / name, workplace)
+    shutil.copytree(files / "keys", workplace / "keys")
     order = ["schema", "ledger", "release", "release-summary", "release-network"]
     found.sort(key=lambda words: order.index(words[1]) if words[1] in order else len(order))
     for words in found:
@@ -179,7 +183,8 @@ def test_the_examples_in_docstrings(path, workplace):
 def test_the_prior_file_is_the_prior_of_the_page(workplace):
     from noisewise.analyst.regression.original_units import read_prior
 
-    (text,) = [block.text for block in blocks(DOCS / "analyst.md") if block.language == "yaml"]
+    written = [block.text for block in blocks(DOCS / "analyst.md") if block.language == "yaml"]
+    (text,) = [text for text in written if "coefficients" in text]
     Path("prior.yaml").write_text(text)
     expected = nw.CoefficientPrior({"age": (0, 500)}, error_sd=(5_000, 40_000))
     assert read_prior("prior.yaml") == expected

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from noisewise.core.schema import Words as Words
     from noisewise.core.yaml_files import read_schema as read_schema
     from noisewise.core.yaml_files import write_schema as write_schema
+    from noisewise.holder.keys import SigningKey as SigningKey
+    from noisewise.holder.keys import new_key as new_key
+    from noisewise.holder.keys import read_key as read_key
     from noisewise.holder.ledger import Ledger as Ledger
     from noisewise.holder.publish import publish as publish
     from noisewise.holder.reach import within_reach as within_reach
@@ -70,6 +73,7 @@ _NAMES = {
     "core.kinds.summary.release": ("SummaryRelease",),
     "core.schema": ("Category", "Number", "Schema", "Unbounded", "Words"),
     "core.yaml_files": ("read_schema", "write_schema"),
+    "holder.keys": ("SigningKey", "new_key", "read_key"),
     "holder.ledger": ("Ledger",),
     "holder.publish": ("publish",),
     "holder.reach": ("within_reach",),

@@ -618,6 +618,38 @@ def test_the_rows_of_one_person_are_averaged(reader, case, kind, shelves, tmp_pa
     assert_exact(source, plan, table.to_pylist())
 
 
+# Who is who under each rule, by hand: spellings between two semicolons are one person.
+_ALONE = "7e0;7'0;7.5;\u0667;-7"
+_NUMBERS, _LETTERS = "7|007|+7|7.0| 7|7.;-0|0", "Ab|aB |ab|\u2003ab;é|e\u0301|É;ß|SS"
+RULES = {
+    "text": f"{_ALONE};{_NUMBERS};{_LETTERS}".replace("|", ";"),
+    "integer": f"{_ALONE};{_NUMBERS};" + _LETTERS.replace("|", ";"),
+    "fold": f"{_ALONE};7| 7;007;+7;7.0;7.;-0;0;{_LETTERS}",
+    "integer, fold": f"{_ALONE};{_NUMBERS};{_LETTERS}",
+}
+SPELLINGS = {rule: people.split(";") for rule, people in RULES.items()}
+
+
+@reader
+@pytest.mark.parametrize("rule", SPELLINGS)
+def test_which_spellings_are_one_person(reader, rule, tmp_path, monkeypatch):
+    """The same people in every engine, some of which know blanks and letter case of their own."""
+    monkeypatch.setattr(batches_module, "_MAX_BATCH_ROWS", 64)
+    monkeypatch.setattr(batches_module, "_MIN_BATCH_ROWS", 64)
+    person_of = {text: own for own in SPELLINGS[rule] for text in own.split("|")}
+    ids = [text for text in person_of for _ in range(7)]
+    assert len(person_of) == len(SPELLINGS["text"])
+    rng = np.random.default_rng(3)
+    rng.shuffle(ids)
+    table = pa.table({"x": rng.normal(size=len(ids)), "y": rng.normal(size=len(ids)), "id": ids})
+    kind = "integer" if "integer" in rule else "text"
+    columns = {"x": Number(-1, 1), "y": Number(-1, 1)}
+    read = {"unit_column": "id", "unit_type": kind, "unit_fold": "fold" in rule}
+    plan = plan_of(Schema("d", columns, "add_remove_one", **read), ["x"], "y")
+    rows = [{**row, "id": person_of[row["id"]]} for row in table.to_pylist()]
+    assert_exact(READERS[reader](table, tmp_path), plan, rows)
+
+
 @reader
 def test_means_do_not_depend_on_the_order_of_rows(reader, tmp_path, monkeypatch):
     small_shelves(monkeypatch)

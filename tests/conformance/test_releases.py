@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import random
+from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from fractions import Fraction
-from importlib import import_module
+from importlib import import_module, resources
 
+import jsonschema
 import pytest
 
 from noisewise.core.design import Design
 from noisewise.core.document import BaseRelease, digest_of
-from noisewise.core.errors import ReleaseError
+from noisewise.core.errors import ReleaseError, SignatureError
 from noisewise.core.kinds import _KINDS, load_release, release_from_text
 from noisewise.core.kinds.draws import RegressionLaw, RegressionSampleRelease
 from noisewise.core.kinds.glm import GlmRelease, Newton, longest_of
@@ -24,8 +29,16 @@ from noisewise.core.privacy import Claim, GaussianEvent, PureEvent
 from noisewise.core.rounds.transform import Shape, Transform
 from noisewise.core.schema import Category, Schema
 from noisewise.core.statistics.scores import outcome_of, score_sensitivity
+from noisewise.holder.keys import _key_of
 
 from ..releases import example_request, release_of
+
+PUBLISHED_SCHEMAS = {
+    schema["properties"]["format"]["const"]: schema
+    for path in resources.files("noisewise.core.kinds").iterdir()
+    if path.name.endswith(".schema.json")
+    for schema in [json.loads(path.read_text("utf-8"))]
+}
 
 COMMON = {
     "claim": Claim(Fraction(1)),
@@ -120,11 +133,16 @@ def release(form):
     return KINDS[form][0]()
 
 
+def digest_in(document):
+    """As anybody can compute it."""
+    return digest_of({k: v for k, v in document.items() if k not in ("digest", "signature")})
+
+
 def refusal(release, change):
     """Why a reader refuses the document after this change to it."""
     document = json.loads(release.to_text())
     change(document)
-    document["digest"] = digest_of({k: v for k, v in document.items() if k != "digest"})
+    document["digest"] = digest_in(document)
     with pytest.raises(ReleaseError) as caught:
         release_from_text(json.dumps(document))
     return str(caught.value)
@@ -260,3 +278,110 @@ def test_another_kind_is_refused_by_name(form, release):
     other = next(made() for name, (made, _) in KINDS.items() if name != form)
     with pytest.raises(ReleaseError, match=f"not a {form} document"):
         type(release).from_text(other.to_text())
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+KEY = _key_of(bytes(range(32)))
+
+
+def test_a_signed_release_is_the_same_release(release, tmp_path):
+    signed = KEY.sign(release, date(2026, 10, 5))
+    assert signed == release
+    assert (signed.digest, signed.document) == (release.digest, release.document)
+    read = release_from_text(signed.to_text())
+    assert read == release
+    assert (read.signature.key, read.signature.date) == (KEY.public, "2026-10-05")
+    assert read.to_text() == signed.to_text()
+    document = json.loads(signed.to_text())
+    del document["signature"]
+    assert document == json.loads(release.to_text())
+    schema = PUBLISHED_SCHEMAS.get(release.FORMAT)
+    if schema is not None:
+        jsonschema.validate(json.loads(signed.to_text()), schema)
+
+
+def leaves_of(value, path=()):
+    """Where numbers, texts and nothing are in a document."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves_of(item, (*path, key))
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from leaves_of(item, (*path, i))
+    else:
+        yield path
+
+
+def changed(text, path):
+    """The text with one value changed by a little, and the digest that belongs to it."""
+    document = json.loads(text)
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    old = place[path[-1]]
+    new = {str: f"{old}x", type(None): 1000, bool: not old}.get(type(old))
+    if isinstance(old, float):
+        new = math.nextafter(old, math.inf)
+    elif new is None:
+        new = old + 1
+    place[path[-1]] = new
+    document["digest"] = digest_in(document)
+    return json.dumps(document)
+
+
+def test_nothing_in_a_signed_release_can_be_changed(release):
+    """Without a signature, some of these changes are accepted: a label, or noisy values."""
+    signed, accepted = KEY.sign(release).to_text(), 0
+    for path in leaves_of(json.loads(signed)):
+        if path == ("digest",):
+            continue
+        with pytest.raises(ReleaseError):
+            release_from_text(changed(signed, path))
+        if path[0] != "signature":
+            with suppress(ReleaseError):
+                release_from_text(changed(release.to_text(), path))
+                accepted += 1
+    assert accepted > 1
+
+
+def test_no_other_order_of_keys_has_the_signature_and_another_meaning(release):
+    """Whatever is read under a signature is written as it was signed, in the same order."""
+    text, rng = KEY.sign(release).to_text(), random.Random(1)
+    seen = set()
+    for _ in range(40):
+        try:
+            read = release_from_text(json.dumps(in_another_order(json.loads(text), rng)))
+        except SignatureError:
+            seen.add("refused")
+        else:
+            assert read.to_text() == text
+            seen.add("the same")
+    assert "refused" in seen
+
+
+def in_another_order(value, rng):
+    if isinstance(value, list):
+        return [in_another_order(item, rng) for item in value]
+    if not isinstance(value, dict):
+        return value
+    items = [(key, in_another_order(item, rng)) for key, item in value.items()]
+    rng.shuffle(items)
+    return dict(items)
+
+
+def test_a_signature_belongs_to_one_release(form, release):
+    signature = KEY.sign(release).to_text()
+    for name, (made, _) in KINDS.items():
+        other = made() if name != form else replace(release, label="Q4")
+        document = json.loads(other.to_text())
+        document["signature"] = json.loads(signature)["signature"]
+        with pytest.raises(SignatureError, match="does not match"):
+            release_from_text(json.dumps(document))
+
+
+def test_a_label_cannot_be_given_to_a_signed_release(release):
+    """`replace` keeps the signature, and whoever reads it finds that it is of another Release."""
+    renamed = replace(KEY.sign(release), label="Q4")
+    with pytest.raises(SignatureError):
+        release_from_text(renamed.to_text())

@@ -1,6 +1,7 @@
 """Both Flower apps in one process, with every message that leaves a holder under inspection."""
 
 import json
+import shutil
 from fractions import Fraction
 
 import pytest
@@ -18,8 +19,9 @@ from noisewise.core.schema import Schema
 from noisewise.core.yaml_files import write_schema
 from noisewise.federation import apps
 from noisewise.federation.gather import collect
-from noisewise.federation.policy import answer
+from noisewise.federation.policy import PolicyError, answer, rehearse
 from noisewise.federation.protocol import RECORD
+from noisewise.holder.keys import new_key
 from noisewise.holder.ledger import Ledger
 from tests.federation.hospital import (
     COLUMNS,
@@ -402,3 +404,56 @@ def test_holders_that_declare_columns_differently_spend_nothing(tmp_path, config
     fields = inspected(ask(policy, proposal().to_text()))
     assert fields["code"] == "schema_differs"
     assert charges(folder) == []
+
+
+def test_only_signed_releases_count_where_keys_are_given(tmp_path, config):
+    """The holder's policy names its key, the analyst's settings the folder of public ones."""
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    nodes = {}
+    for node, name in enumerate("abcd", 1):
+        nodes[node] = make_hospital(tmp_path / name, name=name)
+        if name in "abc":
+            new_key(tmp_path / name / "own.key", f"Hospital {name}")
+            with nodes[node].open("a", encoding="utf-8") as policy:
+                policy.write("sign: own.key\n")
+        if name in "ab":
+            shutil.copy(tmp_path / name / "own.key.pub", keys / f"{name}.pub")
+    grid = Grid(nodes)
+    apps.main(grid, context({**config, "holders": 4, "trust": str(keys)}))
+    answers = [inspected(reply) for reply in grid.replies]
+    report = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))
+    assert [entry["dataset"] for entry in report["accepted"]] == ["a", "b"]
+    missing = {entry["node"]: entry["why"] for entry in report["missing"]}
+    assert "which is not a key that you trust" in missing[3]
+    assert missing[4] == "sent a Release that is not signed"
+    posterior = load_posterior(tmp_path / "out" / "posterior.nc")
+    assert {said.partition(" (")[0] for said in posterior.signatures} == {
+        "signed by Hospital a",
+        "signed by Hospital b",
+    }
+    files = [load_release(path) for path in (tmp_path / "out" / "releases").iterdir()]
+    assert all(one.signature is not None for one in files)
+    # Asked again on the same day, a holder says the same, to the last byte.
+    assert inspected(ask(nodes[1])) == answers[0]
+    assert charges(tmp_path / "a") == ["published"]
+
+
+def test_a_list_of_keys_that_cannot_be_read_ends_the_round_before_it_costs(tmp_path, config):
+    grid = Grid({1: make_hospital(tmp_path / "a", name="a")})
+    with pytest.raises(RequestError, match="trust: there is no file"):
+        apps.main(grid, context({**config, "trust": str(tmp_path / "absent")}))
+    assert charges(tmp_path / "a") == []
+
+
+def test_a_node_with_a_key_that_others_may_read_spends_nothing(tmp_path):
+    policy = make_hospital(tmp_path)
+    new_key(tmp_path / "own.key")
+    with policy.open("a", encoding="utf-8") as file:
+        file.write("sign: own.key\n")
+    assert "Releases are signed by ed25519:" in rehearse(policy).lines[0]
+    (tmp_path / "own.key").chmod(0o644)
+    with pytest.raises(PolicyError, match="chmod 600"):
+        rehearse(policy)
+    assert inspected(ask(policy))["code"] == "refused"
+    assert charges(tmp_path) == []

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import textwrap
 import time
+import unicodedata
 from fractions import Fraction
 from importlib import resources
 from pathlib import Path
@@ -20,6 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import noisewise as nw
 from noisewise.analyst.report.words import unit_in_words
@@ -49,7 +52,7 @@ from noisewise.holder.requests.regression import make_request
 from noisewise.holder.requests.summary import make_summary_request
 from noisewise.holder.rows import grouping, units
 from noisewise.holder.rows.sums import Sums
-from noisewise.holder.schema_files import check_data
+from noisewise.holder.schema_files import check_data, merged_ids
 from noisewise.sklearn import PrivateBayesianRegressor
 
 from ..seeded_noise import seeded_noise
@@ -213,6 +216,50 @@ def test_how_a_unit_is_declared(unit):
     with pytest.raises(SchemaError, match="unit"):
         Schema.from_dict(document)
     assert Schema.from_dict({**document, "unit": {"column": "who"}}) == schema()
+
+
+@pytest.mark.parametrize(
+    "rule", [{"type": "number"}, {"type": None}, {"fold": "yes"}, {"fold": 1}, {"case": True}]
+)
+def test_rules_for_ids_that_are_none(rule):
+    document = {**schema(unit_column=None).to_dict(), "unit": {"column": "who", **rule}}
+    with pytest.raises(SchemaError, match="unit"):
+        Schema.from_dict(document)
+
+
+def test_a_rule_without_ids_makes_no_sense():
+    for rule in ({"unit_type": "integer"}, {"unit_fold": True}):
+        with pytest.raises(SchemaError, match="unit"):
+            schema(unit_column=None, **rule)
+
+
+def test_a_rule_for_ids_is_another_request_and_another_unit():
+    """What is protected differs, so budgets don't add up; the default is written as ever."""
+    rules = [{}, {"unit_type": "integer"}, {"unit_fold": True}]
+    rules.append({"unit_type": "integer", "unit_fold": True})
+    made = [schema(**rule) for rule in rules]
+    made += [schema(unit_column="who", unit_type="text", unit_fold=False)]
+    assert made[0] == made[-1]
+    assert made[0].to_dict()["unit"] == {"column": "who"}
+    assert made[3].to_dict()["unit"] == {"column": "who", "type": "integer", "fold": True}
+    assert [Schema.from_dict(one.to_dict()) for one in made] == made
+    assert len({one.unit for one in made}) == len({request(one).key for one in made}) == 4
+    assert made[3].unit == "replace_one/all rows (integer, folded ids) by who"
+    # No name of a column makes one rule look like another.
+    for name in (
+        " (integer, folded ids) by who",
+        "(integer, folded ids) by who",
+        "by who",
+        " by who",
+    ):
+        assert schema(unit_column=name).unit not in {one.unit for one in made}
+
+
+def test_charges_for_people_by_another_rule_do_not_add_up(ledger):
+    data = people()
+    publish(request(), data, ledger=ledger)
+    with pytest.raises(BudgetError, match="cannot be added up"):
+        publish(request(schema(unit_fold=True)), data, ledger=ledger)
 
 
 def test_other_kinds_say_what_to_do():
@@ -525,6 +572,169 @@ def test_duckdb_sorts_in_a_folder_of_its_own(tmp_path, monkeypatch):
         assert Path(folder).parent == tmp_path
         assert Path(folder).stat().st_mode & 0o077 == 0
     assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------------------------------
+# Which spellings are one id
+
+
+@pytest.mark.parametrize(
+    ("number", "spellings"),
+    [
+        ("7", ["7", "007", "+7", "7.", "7.000", " 7", "7\t", "\t +07.0 "]),
+        ("0", ["0", "-0", "+0", "000", "0.0", "-00.00"]),
+        ("-12", ["-12", "-012", " -12.0"]),
+        ("1" + "0" * 200, ["1" + "0" * 200, "01" + "0" * 200]),
+    ],
+)
+def test_a_whole_number_has_one_spelling(number, spellings):
+    assert {units.as_integer(text) for text in spellings} == {number}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7e0",
+        "7.5",
+        "7,0",
+        "1 000",
+        "--7",
+        "+-7",
+        "7-",
+        ".0",
+        "0x7",
+        "٧",
+        "７",
+        "7\n",
+        "",
+        " ",
+        "+",
+        "7_0",
+        "7.0.0",
+        "nan",
+        "\u20037",
+        "7\x00",
+    ],
+)
+def test_what_is_no_number_stays_as_it_is(text):
+    assert units.as_integer(text) == text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Ab ", "aB"), ("É", "e\u0301"), ("Straße", "STRASSE"), ("\u2003x\n", "X"), ("ﬀ", "FF")],
+)
+def test_spellings_that_fold(one, other):
+    assert one != other
+    assert units.folded(one) == units.folded(other)
+
+
+def test_what_folding_leaves_apart():
+    texts = ["a b", "ab", "é", "e", "1", "١", "o", "0", "l", "i", "ı", "a-b", "a\u2010b"]
+    assert len({units.folded(text) for text in texts}) == len(texts)
+
+
+def test_folding_twice_is_folding_once():
+    """The property of Unicode's tables that Spark's way of bringing rows together rests on.
+
+    Folding goes through a text letter by letter, but for the order of marks. So it is enough that
+    no letter of what is folded is folded further, and that none becomes white space.
+    """
+    for point in range(sys.maxunicode + 1):
+        letter = chr(point)
+        inside = unicodedata.normalize("NFD", unicodedata.normalize("NFD", letter).casefold())
+        assert inside.casefold() == inside, hex(point)
+        if not letter.isspace():
+            assert not any(one.isspace() for one in inside), hex(point)
+        assert units.folded(units.folded(letter)) == units.folded(letter), hex(point)
+
+
+ALPHABET = "7 0+-.\tAaÉe\u0301ßẞσΣς\u0345ιİıǅ\u1e9b\u0323\u00a0\u2003x\n"
+
+
+@given(st.lists(st.text(alphabet=ALPHABET, max_size=7) | st.binary(max_size=6), max_size=30))
+@settings(max_examples=300, deadline=None)
+def test_few_ids_go_through_python_and_all_are_read_alike(texts):
+    """What patterns leave out is what the functions leave as it is; bytes may be no text at all."""
+    octets = [one if isinstance(one, bytes) else one.encode() for one in texts]
+    array = pa.array([*octets, None], type=pa.large_binary())
+    for integer in (False, True):
+        for fold in (False, True):
+            expected = [one.decode("utf-8", "surrogateescape") for one in octets]
+            expected = [units.folded(one) if fold else one for one in expected]
+            expected = [units.as_integer(one) if integer else one for one in expected]
+            found = units.in_one_spelling(array, integer=integer, fold=fold)
+            again = units.in_one_spelling(found, integer=integer, fold=fold)
+            assert found.to_pylist() == again.to_pylist()
+            assert found.to_pylist()[:-1] == [
+                one.encode("utf-8", "surrogateescape") for one in expected
+            ]
+            part = units.in_one_spelling(array.slice(2, 5), integer=integer, fold=fold)
+            assert part.to_pylist() == found.to_pylist()[2:7]
+
+
+def test_ids_that_are_blank_are_missing_where_blanks_are_left_out(ledger):
+    data = people()
+    data["who"] = np.array(["   ", *map(str, data["who"][1:])], dtype=object)
+    assert publish(request(), data, ledger=ledger).release.n == 302
+    data["who"][1] = "\u2003"
+    ledger.set_cap("others", 1)
+    folded = Schema("others", COLUMNS, unit_column="who", unit_fold=True)
+    with pytest.raises(DataError, match="missing ids"):
+        publish(request(folded), data, ledger=ledger)
+
+
+def test_a_very_long_number_is_refused_in_no_time(ledger):
+    data = people()
+    data["who"] = np.array(["0" * 3_000_000 + "x", *map(str, data["who"][1:])], dtype=object)
+    start = time.process_time()
+    with pytest.raises(DataError, match="more than 255 bytes"):
+        publish(request(schema(unit_type="integer")), data, ledger=ledger)
+    assert time.process_time() - start < 20
+
+
+def spelled(data):
+    """Every third row has its id in another spelling."""
+    ways = (str, "0{}".format, "+{}.0".format)
+    data["who"] = np.array([ways[i % 3](one) for i, one in enumerate(data["who"])], dtype=object)
+    return data
+
+
+def test_the_rehearsal_tells_the_holder_how_many_ids_are_nearly_alike(
+    tmp_path, capsys, monkeypatch
+):
+    data = spelled(people())
+    data["who"][0] = " " + data["who"][1]
+    lines = zip(*(data[name] for name in ("x", "g", "y", "who")), strict=True)
+    rows = "\n".join(",".join(map(str, line)) for line in lines)
+    (tmp_path / "rows.csv").write_text(f"x,g,y,who\n{rows}\n")
+    numbers = len(set(data["who"])), len({int(float(one)) for one in data["who"]})
+    found = {}
+    for name, rule in {"as it is": {}, "integer": {"unit_type": "integer"}}.items():
+        declared = schema("add_remove_one", **rule)
+        n = check_data(declared, tmp_path / "rows.csv")
+        found[name] = n, merged_ids(declared, tmp_path / "rows.csv", n)
+    plain, known = found["as it is"], found["integer"]
+    assert plain[0] == numbers[0]
+    assert plain[1]["type: integer"] == numbers[0] - numbers[1] > 300
+    assert plain[1]["fold: true"] == numbers[0] - len({one.strip() for one in data["who"]})
+    assert plain[1]["type: integer and fold: true"] == numbers[0] - numbers[1]
+    assert known == (numbers[1], {})
+    # With an id that is blank, folding is no rule for these data, and the other one is told still.
+    pq.write_table(pa.table({**data, "who": ["  ", *data["who"][1:]]}), tmp_path / "rows.parquet")
+    n = check_data(schema("add_remove_one"), tmp_path / "rows.parquet")
+    found = merged_ids(schema("add_remove_one"), tmp_path / "rows.parquet", n)
+    assert list(found) == ["type: integer"]
+
+    Path(tmp_path / "s.yaml").write_text(yaml.safe_dump(schema("add_remove_one").to_dict()))
+    words = ["schema", "check", str(tmp_path / "s.yaml"), "--data", str(tmp_path / "rows.csv")]
+    monkeypatch.setattr(sys, "argv", ["noisewise", *words])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    said = capsys.readouterr().out
+    assert "PRIVATE" in said
+    assert f"'type: integer' {numbers[0] - numbers[1]:,}" in said
+    assert not any(str(int(float(one))) in said for one in data["who"])
 
 
 # ---------------------------------------------------------------------------------------------

@@ -34,12 +34,12 @@ from noisewise.holder.rows.sums import SumPlan
 from noisewise.holder.rows.values import GridColumn, RowGrid
 
 
-def make_design(numbers, sizes, neighbours="replace_one", ids="id"):
+def make_design(numbers, sizes, neighbours="replace_one", ids="id", **rule):
     """`numbers` numeric columns (the first is the target) and categories of these sizes."""
     columns = {f"x{i}": Number(-3.0, 5.0) for i in range(numbers)}
     for g, size in enumerate(sizes):
         columns[f"g{g}"] = Category(tuple(f"l{i}" for i in range(size + 1)), "l0")
-    schema = Schema("d", columns, neighbours, unit_column=ids)
+    schema = Schema("d", columns, neighbours, unit_column=ids, **rule)
     return Design(schema, tuple(name for name in columns if name != "x0"), "x0")
 
 
@@ -240,6 +240,68 @@ def test_rows_that_are_not_averaged_would_move_the_sums_further():
     ]
     found = [np.array(open_source(t).sums(plan).values["second_moments"]) for t in tables]
     assert np.abs(found[0] - found[1]).sum() > 5 * l1_sensitivity(plan.statistics[0])
+
+
+# ---------------------------------------------------------------------------------------------
+# Spellings: whose row it is, is decided by a public rule
+
+MERGED = {"unit_type": "integer", "unit_fold": True}
+
+
+def written(people, names, rng):
+    """A table with text for ids: a person's rows are in any spelling of their number, or word."""
+    table = table_of(people, names, rng)
+    words = {7: "Ann", 8: "ann "}
+    ways = ("{}", "{:03}", "+{}", "{}.0", " {} ", "{}.")
+    ids = [
+        words.get(one) or ways[rng.integers(len(ways))].format(one) for one in table["id"].tolist()
+    ]
+    return {**table, "id": pa.array(ids)}
+
+
+def moved_by(design, a, b, rng):
+    """How far the sums move, over the L2 sensitivity."""
+    second = SecondMoments(design)
+    plan = SumPlan(design, Box(), (second,))
+    found = [open_source(written(one, design.sources, rng)).sums(plan) for one in (a, b)]
+    x, y = (np.array(one.values["second_moments"], dtype=object) for one in found)
+    return math.sqrt(sum((x - y) ** 2)) / l2_sensitivity(second, Box(), "upper")
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove_one"])
+def test_a_person_in_many_spellings_is_one_unit(neighbours):
+    """And the negative control: as they are written, the same people move the sums further."""
+    rng = np.random.default_rng(6)
+    design, as_written = (make_design(2, [], neighbours, **rule) for rule in (MERGED, {}))
+    most, control = 0.0, 0.0
+    for _ in range(40):
+        others = {i: some_rows(rng, design, rng.integers(1, 4)) for i in range(3)}
+        a = {**others, 9: some_rows(rng, design, 30)}
+        b = {**others, 9: some_rows(rng, design, 30)} if neighbours == "replace_one" else others
+        most = max(most, moved_by(design, a, b, rng))
+        control = max(control, moved_by(as_written, a, b, rng))
+    assert 0.5 < most <= 1
+    assert control > 1.5
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "add_remove_one"])
+def test_what_it_costs_two_people_whose_ids_become_one(neighbours):
+    """Nothing where rows are replaced; where people come and go, up to twice: a replacement."""
+    rng = np.random.default_rng(6)
+    design = make_design(4, [], neighbours, **MERGED)
+    most = 0.0
+    for _ in range(150):
+        others = {i: some_rows(rng, design, 1) for i in range(2)}
+        ann, other_ann = some_rows(rng, design, 1), some_rows(rng, design, 30)
+        a = {**others, 7: ann, 8: other_ann}
+        b = {**others, 7: ann}
+        if neighbours == "replace_one":
+            b[8] = some_rows(rng, design, 30)
+        most = max(most, moved_by(design, a, b, rng))
+    if neighbours == "replace_one":
+        assert 0.5 < most <= 1
+    else:
+        assert 1.05 < most <= 2
 
 
 # ---------------------------------------------------------------------------------------------

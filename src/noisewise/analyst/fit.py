@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from noisewise.analyst.regression.papers.moments import CovariateMoments
     from noisewise.analyst.regression.priors import CovariatePrior, RegressionPrior
     from noisewise.analyst.regression.records import Covariates
+    from noisewise.analyst.trust import Trust
 
 _KINDS: dict[type[Any], str] = {
     Release: "statistics of a regression",
@@ -58,6 +59,7 @@ def fit(
     seed: int | None = None,
     progress: bool = False,
     names: Sequence[str] | None = None,
+    trust: Trust | str | Path | Sequence[str | Path] | None = None,
 ) -> Posterior: ...
 @overload
 def fit(
@@ -69,6 +71,7 @@ def fit(
     draws: int = 1000,
     seed: int | None = None,
     progress: bool = False,
+    trust: Trust | str | Path | Sequence[str | Path] | None = None,
 ) -> NetworkPosterior: ...
 @overload
 def fit(
@@ -81,11 +84,20 @@ def fit(
     seed: int | None = None,
     progress: bool = False,
     names: Sequence[str] | None = None,
+    trust: Trust | str | Path | Sequence[str | Path] | None = None,
 ) -> GlmPosterior: ...
 @overload
-def fit(releases: SummaryRelease) -> SummaryPosterior: ...
+def fit(
+    releases: SummaryRelease,
+    *,
+    trust: Trust | str | Path | Sequence[str | Path] | None = None,
+) -> SummaryPosterior: ...
 @overload
-def fit(releases: RegressionSampleRelease) -> DrawsPosterior: ...
+def fit(
+    releases: RegressionSampleRelease,
+    *,
+    trust: Trust | str | Path | Sequence[str | Path] | None = None,
+) -> DrawsPosterior: ...
 @overload
 def fit(releases: Any, formula: str | None = None, **options: Any) -> Any: ...
 
@@ -96,6 +108,7 @@ def fit(
     *,
     progress: bool = False,
     names: Sequence[str] | None = None,
+    trust: Trust | str | Path | Sequence[str | Path] | None = None,
     **options: Any,
 ) -> Any:
     """What one or several Releases say, with the privacy noise accounted for.
@@ -117,6 +130,9 @@ def fit(
         Show progress on the terminal, where there is anything to wait for.
     names : sequence of str, optional
         What to call the Releases in messages; by default the names of the files.
+    trust : path or paths, or Trust, optional
+        Files of public keys, or folders of them (`noisewise.analyst.trust`). Only Releases that
+        these keys have signed are then fitted; if one is not, nothing is.
     **options
         Of `noisewise.analyst.regression.fit.fit_regression` (target, features, prior,
         covariate_prior, clip, prior_units, method, varying, chains, draws, seed) or of
@@ -134,6 +150,11 @@ def fit(
     given: list[Any] = [load_release(x) if isinstance(x, str | Path) else x for x in listed]
     if names is None and given and all(isinstance(x, str | Path) for x in listed):
         names = file_names([Path(x) for x in listed])
+    if trust is not None:
+        from noisewise.analyst.trust import read_trust, trusted
+
+        called = names or [f"Release {number}" for number in range(1, len(given) + 1)]
+        given = trusted(given, called, read_trust(trust))
     options = {k: v for k, v in {"formula": formula, **options}.items() if v is not None}
     kinds = {type(item): None for item in given if type(item) in _KINDS}
     if len(kinds) > 1:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from noisewise.analyst.posterior.base import BasePosterior
+    from noisewise.analyst.trust import Trust
     from noisewise.core.kinds import AnyRelease
 
 ReleasesArgument = Annotated[list[Path], typer.Argument(help="Release files, or folders of them.")]
@@ -55,6 +56,11 @@ LEVEL_OF_INTERVALS = option("level", float, "Level of intervals.", default=0.95)
     expert("chains", int, "Independent chains.", shown="4"),
     expert("draws", int, "Draws a chain after warm-up.", shown="1000"),
     option("seed", int, "Makes the result reproducible."),
+    option(
+        "trust",
+        list[Path],
+        "File of public keys, or a folder of them: fit only what they signed; repeatable.",
+    ),
     option("out", Path, "Where to write the posterior.", default=Path("post.nc")),
 )
 def fit(
@@ -62,6 +68,7 @@ def fit(
     out: Path,
     target: str | None = None,
     features: str | None = None,
+    trust: list[Path] | None = None,
     **given: Any,
 ) -> None:
     """Turn Releases into a posterior that accounts for the privacy noise, in original units.
@@ -81,11 +88,21 @@ def fit(
     Several holders whose coefficients may differ:
 
     Example: noisewise fit a.json b.json c.json --varying --out holders.nc
+
+    Releases that must be signed by their publishers, whose public keys are in a folder:
+
+    Example: noisewise fit a.json b.json --trust keys/ --out signed.nc
     """
     from noisewise.analyst.fit import file_names
     from noisewise.analyst.fit import fit as run
+    from noisewise.analyst.report.words import signatures_in_words
 
-    collected = _collected(releases)
+    keys = None
+    if trust:
+        from noisewise.analyst.trust import read_trust
+
+        keys = read_trust(trust)
+    collected = _collected(releases, keys)
     check_folder(out)
     posterior = run(
         list(collected.values()),
@@ -93,10 +110,13 @@ def fit(
         features=_names(features),
         progress=sys.stderr.isatty(),
         names=file_names(list(collected)),
+        trust=keys,
         **given,
     )
     posterior.save(out)
     say(posterior)
+    if keys is not None:
+        typer.echo("\n".join(signatures_in_words(posterior.signatures)))
     typer.echo(f"Wrote {out}.")
 
 
@@ -166,11 +186,11 @@ _USUAL = {
 }
 
 
-def _collected(paths: list[Path]) -> dict[Path, AnyRelease]:
+def _collected(paths: list[Path], trust: Trust | None = None) -> dict[Path, AnyRelease]:
     """Releases from files and folders, by file; what doesn't count is said."""
     from noisewise.federation.gather import collect
 
-    found = collect(paths)
+    found = collect(paths, trust)
     for path, why in found.skipped.items():
         typer.echo(f"Left out {path}: {why}", err=True)
     return found.releases

@@ -129,7 +129,7 @@ def schema_check(
         f"data set '{declared.dataset}', neighbours {declared.neighbours}, {owned}."
     )
     if data is not None:
-        from noisewise.holder.schema_files import check_data
+        from noisewise.holder.schema_files import check_data, merged_ids
 
         with progress_bar("checking", unit="rows", show=sys.stderr.isatty()) as progress:
             n = check_data(declared, data, progress=progress, **source)
@@ -140,6 +140,20 @@ def schema_check(
                 f"It has {n:,} {counted}: for Gaussian noise give a delta below "
                 f"{1 / (10 * n):.0e}, and never one above 1 / (number of {counted})."
             )
+        if declared.unit_column is not None:
+            typer.echo(_spellings(merged_ids(declared, data, n, **source)))
+
+
+def _spellings(merged: dict[str, int]) -> str:
+    """What the rehearsal found about ids, marked as what it is."""
+    if not merged:
+        return "PRIVATE: no two ids differ in spelling alone, as far as type and fold can tell."
+    counts = "; ".join(f"with '{words}' {count:,}" for words, count in merged.items())
+    return (
+        f"PRIVATE, about the data, not to be passed on: ids that would be one with another id: "
+        f"{counts}. If these are spellings of one person's id, that person now counts more than "
+        "once and has less protection: write the rule into 'unit' of the schema, or mend the data."
+    )
 
 
 # --- budgets: to see and set them, and in words and as JSON ---------------------------------------

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from noisewise import __version__
-from noisewise.cli import analyst, audit, holder, plan, release
+from noisewise.cli import analyst, audit, holder, keys, plan, release
 from noisewise.core.errors import NoisewiseError
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ for command in release.COMMANDS:
 app.add_typer(holder.ledger_app, name="ledger")
 for command in analyst.COMMANDS:
     app.command()(command)
+app.add_typer(keys.app, name="keys")
 federation = typer.Typer(
     no_args_is_help=True, help="Join a Flower federation; only Releases leave your machine."
 )

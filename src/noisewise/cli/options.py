@@ -204,10 +204,13 @@ SOURCE = (
     expert("query", str, "Query on a database's own tables, whose result is the rows."),
     SPARK,
 )
+PASSPHRASE = expert("passphrase_file", Path, "File with the key's passphrase; else you are asked.")
 PUBLICATION = (
     LEDGER,
     option("dry_run", bool, "Show noise and cost; read no rows, spend nothing.", default=False),
     option("purpose", str, "Why: kept in the ledger, not in the Release.", default=""),
+    option("sign", Path, "Sign the Release with this key, made by: noisewise keys new."),
+    PASSPHRASE,
     JSON,
     *SOURCE,
 )

@@ -15,6 +15,7 @@ import typer
 
 from noisewise._progress import progress_bar
 from noisewise.cli import holder
+from noisewise.cli.keys import key_from
 from noisewise.cli.options import (
     ASKED,
     DATA,
@@ -37,6 +38,7 @@ from noisewise.holder.ledger import Charge, Ledger, Quote
 
 if TYPE_CHECKING:
     from noisewise.core.schema import Schema
+    from noisewise.holder.keys import SigningKey
     from noisewise.holder.requests.base import Publishable
     from noisewise.holder.requests.file import Asked
     from noisewise.holder.requests.glm import GlmRequest
@@ -61,6 +63,7 @@ class Publication:
     query: str | None
     as_json: bool  # say it as JSON
     purpose: str = ""  # as `publish` takes it
+    sign: SigningKey | None = None  # the same
     dry_run: bool = False  # only say what it would cost
 
     @property
@@ -98,6 +101,7 @@ def _publish(
                 ledger=budget,
                 out=out,
                 purpose=publication.purpose,
+                sign=publication.sign,
                 progress=progress,
                 **publication.source,
             )
@@ -148,6 +152,7 @@ def _partition(request: Request, schema: Schema, column: str, publication: Publi
                     out=publication.out,
                     engine=publication.engine,
                     purpose=publication.purpose,
+                    sign=publication.sign,
                     progress=progress,
                 )
             left = holder.account(budget, schema.dataset)
@@ -237,6 +242,9 @@ def _say_plan(
 def _taken_apart(kind: str, given: dict[str, Any], out: str) -> tuple[Publication, Asked]:
     """The options of a command: where it is published, and what is asked for."""
     start_spark(given.pop("spark_config"), given["data"])
+    passphrase_file = given.pop("passphrase_file")
+    if given["sign"] is not None:  # a key that can't be used is known before anything is spent
+        given["sign"] = key_from(given["sign"], passphrase_file)
     place = {field.name: given.pop(field.name) for field in fields(Publication)}
     publication = Publication(**{**place, "out": place["out"] or Path(out)})
     return publication, asked(kind, **given)

@@ -1,7 +1,9 @@
 """Strict JSON documents: what all kinds of Releases share, and how untrusted ones are read.
 
 A document has a closed set of keys and types, and a digest over its canonical form. The digest
-finds accidental damage. It is no signature: anybody can compute a new one.
+finds accidental damage. It is no signature: anybody can compute a new one. A Release may have a
+signature, too (`core.signatures`), which is no part of the digest: the signed Release and the
+unsigned one are the same Release.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +23,7 @@ from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from noisewise import _html
 from noisewise.core.design import MAX_ROWS, Ball, Box, Design, Geometry
-from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
+from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError, SignatureError
 from noisewise.core.privacy import (
     Claim,
     Event,
@@ -31,6 +33,7 @@ from noisewise.core.privacy import (
     event_to_json,
 )
 from noisewise.core.schema import MAX_NAME, Schema
+from noisewise.core.signatures import SCHEME, Signature, in_words
 from noisewise.core.temporary import locked_file
 from noisewise.core.terms.term import MAX_FACTORS, MAX_TERM
 
@@ -54,9 +57,11 @@ def digest_of(document: dict[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
-def dumps(document: dict[str, Any]) -> str:
-    """The text of a file: the document and its digest."""
+def dumps(document: dict[str, Any], signature: Signature | None = None) -> str:
+    """The text of a file: the document, its digest and its signature, if it has one."""
     complete = {**document, "digest": digest_of(document)}
+    if signature is not None:
+        complete["signature"] = signature.to_json()
     return json.dumps(complete, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -116,7 +121,7 @@ def load(path: str | Path, from_text: Callable[[str], Read]) -> Read:
     try:
         return from_text(text)
     except ReleaseError as error:
-        raise ReleaseError(f"{path}: {error}") from None
+        raise type(error)(f"{path}: {error}") from None
 
 
 def reading(read: Callable[[Any], Read], text: str) -> Read:
@@ -184,7 +189,8 @@ def check_envelope(document: Any, form: str, form_version: int) -> None:
             f"{form_version}); update noisewise"
         )
     try:
-        expected = digest_of({k: v for k, v in document.items() if k != "digest"})
+        content = {k: v for k, v in document.items() if k not in ("digest", "signature")}
+        expected = digest_of(content)
     except RecursionError:
         fail("nested too deeply")
     if "digest" not in document:
@@ -275,6 +281,7 @@ class BaseRelease(ABC):
     event: Event  # what composition needs to know; `claim` follows from it
     label: str = ""  # distinguishes Releases of otherwise equal requests, such as one a quarter
     software: str = ""
+    signature: Signature | None = field(default=None, compare=False, repr=False)
 
     @property
     @abstractmethod
@@ -292,7 +299,7 @@ class BaseRelease(ABC):
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """The JSON document, without its digest."""
+        """The JSON document, without digest and signature."""
         return {
             "format": self.FORMAT,
             "format_version": self.FORMAT_VERSION,
@@ -321,12 +328,13 @@ class BaseRelease(ABC):
             "target": "" if design is None else design.target,
             "columns": ", ".join(schema.columns),
             "digest": self.digest,
+            "signature": in_words(self.signature),
         }
         return _html.table(("", ""), [(name, text) for name, text in lines.items() if text])
 
     def to_text(self) -> str:
         """The JSON text of the file."""
-        return dumps(self.document)
+        return dumps(self.document, self.signature)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -338,9 +346,14 @@ class BaseRelease(ABC):
         check_envelope(document, cls.FORMAT, cls.FORMAT_VERSION)
         before = ("format", "format_version", "software", "label", "schema")
         optional = (key for key in cls.OPTIONAL if key in document)
-        take(document, "the document", (*before, *cls.KEYS, *optional, "privacy", "digest"))
+        signed = ("signature",) if "signature" in document else ()
+        keys = (*before, *cls.KEYS, *optional, "privacy", "digest", *signed)
+        take(document, "the document", keys)
         take(document["privacy"], "privacy", ("claim", "event"))
-        return cls._read(Received(document))
+        release = cls._read(Received(document))
+        if release.signature is not None:
+            release.signature.check(release.document)
+        return release
 
 
 class RegressionRelease(BaseRelease):
@@ -397,7 +410,16 @@ class Received:
             "event": event_from_json(self["privacy"]["event"]),
             "label": text(self["label"], "label"),
             "software": text(self["software"], "software"),
+            "signature": _signature(self["signature"]) if "signature" in self else None,
         }
+
+
+def _signature(document: Any) -> Signature:
+    """Read what `Signature.to_json` wrote; it is checked once the Release has been read."""
+    scheme, *fields = take(document, "signature", ("scheme", "key", "date", "value"))
+    if scheme != SCHEME:
+        raise SignatureError("release: the signature is of a kind that is not known here")
+    return Signature(*fields)
 
 
 def geometry_from_json(document: Any) -> Geometry:

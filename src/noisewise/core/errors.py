@@ -41,6 +41,10 @@ class ReleaseError(NoisewiseError):
     exit_code = 6
 
 
+class SignatureError(ReleaseError):
+    """A Release's signature is wrong, or not by a key that the reader trusts."""
+
+
 class LedgerError(NoisewiseError):
     """The ledger file is not a ledger, is damaged, or is busy."""
 

@@ -22,7 +22,8 @@ MAX_LEVELS = 1_000
 MAX_NAME = 200
 MAX_LABEL = 120  # characters of a label or a unit of measure
 MAX_ROWS_PER_UNIT = 1_000_000
-_ALL_ROWS = "all rows by "  # the column of ids, in `Schema.unit`
+_ALL_ROWS = "all rows"  # by a column of ids, in `Schema.unit`
+ID_TYPES = ("text", "integer")
 # Half-widths of bounds. A float64 holds the square of any ratio of two of them, which variances of
 # coefficients need, with room for what is computed on the way.
 _NARROWEST, _WIDEST = 1e-60, 1e60
@@ -144,6 +145,11 @@ class Schema:
         "row" of a Release, the n among them, is a unit. The ids themselves are never published.
     words : mapping of str to Words
         What people call the columns, where that is declared.
+    unit_type : {"text", "integer"}
+        With "integer", ids in text that are spellings of one whole number are one id.
+    unit_fold : bool
+        Whether ids in text that differ in letter case, in blanks at their ends or in the form of
+        their Unicode alone are one id. `holder.rows.units` has both rules.
     """
 
     dataset: str
@@ -153,6 +159,8 @@ class Schema:
     fill: Mapping[str, float | str] = field(default_factory=dict)
     unit_column: str | None = None
     words: Mapping[str, Words] = field(default_factory=dict)
+    unit_type: Literal["text", "integer"] = "text"
+    unit_fold: bool = False
 
     def __post_init__(self) -> None:
         """Re-validate through the one parser, so that Python and YAML obey the same rules."""
@@ -187,6 +195,9 @@ class Schema:
             if name not in columns or not isinstance(words, Words):
                 raise SchemaError(f"words: {_shown(name)} is not a declared column with its Words")
             columns[name] = {**columns[name], **words.to_dict()}
+        unit: dict[str, Any] = {"column": self.unit_column}
+        unit |= {} if self.unit_type == "text" else {"type": self.unit_type}
+        unit |= {} if self.unit_fold is False else {"fold": self.unit_fold}
         return {
             "dataset": self.dataset,
             "columns": columns,
@@ -194,7 +205,7 @@ class Schema:
             "max_rows_per_unit": self.max_rows_per_unit,
             "missing": dict(self.fill) if self.fill else "error",
             # Only where given, so that requests from before it existed keep their identity.
-            **({} if self.unit_column is None else {"unit": {"column": self.unit_column}}),
+            **({"unit": unit} if unit != {"column": None} else {}),
         }
 
     def restricted_to(self, names: tuple[str, ...]) -> Schema:
@@ -239,7 +250,10 @@ class Schema:
     def unit(self) -> str:
         """Who is protected, as one word: budgets under different units do not add up."""
         if self.unit_column is not None:
-            return f"{self.neighbours}/{_ALL_ROWS}{self.unit_column}"
+            # What is merged stands before the column, whose name may be anything.
+            read = ["integer"] * (self.unit_type == "integer") + ["folded"] * self.unit_fold
+            ids = f" ({', '.join(read)} ids)" if read else ""
+            return f"{self.neighbours}/{_ALL_ROWS}{ids} by {self.unit_column}"
         return f"{self.neighbours}/{self.max_rows_per_unit}"
 
     @property
@@ -276,9 +290,10 @@ def parse_schema(document: Any) -> dict[str, Any]:
     columns = {name: column for name, (column, _) in found.items()}
     neighbours = _tried(faults, _parse_neighbours, document.get("neighbours", "replace_one"))
     rows = _tried(faults, _parse_rows_per_unit, document.get("max_rows_per_unit", 1))
-    unit = None
+    unit: tuple[str, str, bool] | None = None
     if "unit" in document:
         unit = _tried(faults, _parse_unit, document["unit"], document.get("columns"), rows)
+    column, kind, fold = unit or (None, "text", False)
     # A fill value for a column that is wrong itself says nothing new.
     fill = {} if faults else _parse_missing(document.get("missing", "error"), columns)
     _raise_all(faults)
@@ -288,7 +303,9 @@ def parse_schema(document: Any) -> dict[str, Any]:
         "neighbours": neighbours,
         "max_rows_per_unit": rows,
         "fill": fill,
-        "unit_column": unit,
+        "unit_column": column,
+        "unit_type": kind,
+        "unit_fold": fold,
         "words": {name: words for name, (_, words) in found.items() if words != Words()},
     }
 
@@ -353,11 +370,22 @@ def _parse_rows_per_unit(value: Any) -> int:
     return value
 
 
-def _parse_unit(value: Any, columns: Any, rows: int | None) -> str:
-    if not isinstance(value, Mapping) or set(value) != {"column"}:
+def _parse_unit(value: Any, columns: Any, rows: int | None) -> tuple[str, str, bool]:
+    known = {"column", "type", "fold"}
+    if not isinstance(value, Mapping) or "column" not in value or set(value) - known:
         raise SchemaError(
             "unit: expected the column that says whose row it is, such as "
-            f"'unit: {{column: person_id}}', got {_shown(value)}"
+            f"'unit: {{column: person_id}}', and perhaps type and fold, got {_shown(value)}"
+        )
+    kind, fold = value.get("type", "text"), value.get("fold", False)
+    if not isinstance(kind, str) or kind not in ID_TYPES:
+        raise SchemaError(
+            f"unit: type must be 'integer' (01, +1 and 1.0 are 1) or 'text', got {_shown(kind)}"
+        )
+    if not isinstance(fold, bool):
+        raise SchemaError(
+            "unit: fold is true (letter case and blanks at the ends don't matter) or false, got "
+            f"{_shown(fold)}"
         )
     name = _name(value["column"], "unit: column")
     if isinstance(columns, Mapping) and name in columns:
@@ -370,7 +398,7 @@ def _parse_unit(value: Any, columns: Any, rows: int | None) -> str:
             "unit: the rows of one person are averaged, however many there are; leave "
             "max_rows_per_unit out (it is for data without ids)"
         )
-    return name
+    return name, kind, fold
 
 
 def _parse_columns(value: Any, faults: list[str]) -> dict[str, tuple[Column, Words]]:

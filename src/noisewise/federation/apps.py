@@ -128,6 +128,10 @@ def check_settings(settings: Settings) -> None:
         chains=settings.chains,
         draws=settings.draws,
     )
+    if settings.trust:
+        from noisewise.analyst.trust import read_trust
+
+        read_trust(settings.trust)
 
 
 def ask(grid: Grid, settings: Settings) -> Outcome:
@@ -165,10 +169,15 @@ def open_reply(reply: Message) -> Answer:
 
 
 def release_check(settings: Settings) -> Check:
-    """Whether a Release by itself can be fitted as the settings say."""
+    """Whether a Release by itself can be trusted and fitted as the settings say."""
     from noisewise.analyst.regression.fit import check_release
+    from noisewise.analyst.trust import read_trust
+
+    trust = read_trust(settings.trust) if settings.trust else None
 
     def check(release: Release) -> None:
+        if trust is not None:
+            trust.name_for(release)
         check_release(
             release,
             target=settings.proposal.target,
@@ -208,6 +217,7 @@ def fit_releases(outcome: Outcome, settings: Settings, path: Path) -> None:
             draws=settings.draws,
             seed=settings.seed,
             names=[outcome.called(node) for node in nodes],
+            trust=settings.trust or None,
         )
     except Exception as error:
         # Of any type: what a made-up Release does to a sampler is for the report too.

@@ -20,10 +20,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from noisewise.core.document import write_text
-from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
+from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError, SignatureError
 from noisewise.core.kinds import AnyRelease, load_release
 from noisewise.core.kinds.regression import Release
 from noisewise.core.privacy import as_loss
@@ -38,6 +38,9 @@ from noisewise.federation.protocol import (
     read_fields,
 )
 
+if TYPE_CHECKING:
+    from noisewise.analyst.trust import Trust
+
 PAUSE = 1.0
 LONGEST = 500  # characters of what is told about a node
 
@@ -45,7 +48,7 @@ Answer = Mapping[str, Any] | str
 """The fields that a node sent, or words that say why there are none."""
 
 Check = Callable[[Release], None]
-"""Raises for a Release that could not be fitted, whatever the others are."""
+"""Raises for a Release that could not be fitted or trusted, whatever the others are."""
 
 
 class Mail(Protocol):
@@ -219,6 +222,8 @@ def judge(outcome: Outcome, node: int, answer: Answer, proposal: Proposal, check
 def _check_fit(release: Release, check: Check) -> None:
     try:
         check(release)
+    except SignatureError as error:
+        raise AnswerError(f"sent a Release that {error}") from None
     except NoisewiseError as error:
         raise AnswerError(f"sent a Release that cannot be fitted: {error}") from None
     except Exception as error:
@@ -252,8 +257,8 @@ class Collected:
     skipped: dict[Path, str] = field(default_factory=dict)  # files that don't count, and why
 
 
-def collect(paths: Iterable[str | Path]) -> Collected:
-    """Load Releases from files and folders.
+def collect(paths: Iterable[str | Path], trust: Trust | None = None) -> Collected:
+    """Load Releases from files and folders, all of them or those that `trust` allows.
 
     In a folder, every ``*.json`` that isn't hidden is tried; subfolders are not entered. One that
     is not a valid Release is skipped with the reason, since holders write there independently of
@@ -263,12 +268,28 @@ def collect(paths: Iterable[str | Path]) -> Collected:
     ------
     ReleaseError
         For a file that was named itself and isn't a valid Release, and for a folder without any.
+    SignatureError
+        If keys are given, for all Releases that none of them has signed, in folders, too.
     """
     found = Collected()
     first: dict[str, Path] = {}
+    refused: list[str] = []
+
+    def add(path: Path) -> None:
+        try:
+            release = load_release(path)
+            if trust is not None:
+                trust.name_for(release)
+        except SignatureError as error:
+            if trust is None:
+                raise
+            refused.append(f"{path} {str(error).removeprefix(f'{path}: ')}")
+        else:
+            _add(found, first, path, release)
+
     for path in map(Path, paths):
         if not path.is_dir():
-            _add(found, first, path, load_release(path))
+            add(path)
             continue
         before = len(first)
         for file in sorted(path.glob("*.json")):
@@ -278,15 +299,18 @@ def collect(paths: Iterable[str | Path]) -> Collected:
                 found.skipped[file] = "not a file"
                 continue
             try:
-                release = load_release(file)
+                add(file)
             except ReleaseError as error:
                 found.skipped[file] = str(error).removeprefix(f"{file}: ")
             except Exception as error:  # one holder's file must not hide the others'
                 found.skipped[file] = f"cannot be read ({type(error).__name__})"
-            else:
-                _add(found, first, file, release)
-        if len(first) == before and not any(file.parent == path for file in found.skipped):
+        empty = len(first) == before and not refused
+        if empty and not any(file.parent == path for file in found.skipped):
             raise ReleaseError(f"{path}: there is no Release in this folder (*.json)")
+    if refused:
+        from noisewise.analyst.trust import untrusted
+
+        raise untrusted(refused)
     if not found.releases:
         reasons = "; ".join(f"{file.name}: {why}" for file, why in found.skipped.items())
         raise ReleaseError(f"releases: none is valid. {reasons}" if reasons else "releases: none")
@@ -323,6 +347,7 @@ class Settings:
     chains: int = 4
     draws: int = 1000
     seed: int | None = None
+    trust: str = ""  # a file of public keys, or a folder: other Releases don't count; empty: all do
 
 
 # By the name of a setting; texts that are empty are not given.
@@ -373,6 +398,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         chains=_whole(words, "chains"),
         draws=_whole(words, "draws"),
         seed=None if isinstance(seed, int) and seed < 0 else seed,
+        trust=str(words["trust"]),
     )
 
 

@@ -36,6 +36,7 @@ from noisewise.federation.protocol import (
     release_fields,
 )
 from noisewise.holder.engines import is_server
+from noisewise.holder.keys import SigningKey, read_key
 from noisewise.holder.ledger import Charge, Ledger, Quote
 from noisewise.holder.publish import as_charged, publish
 from noisewise.holder.requests.file import read_asked
@@ -48,7 +49,7 @@ MAX_WAIT = 3600.0
 DEFAULT_REPLY_EVERY = 5.0
 
 _REQUIRED = ("data", "schema", "ledger", "rules")
-_OPTIONAL = ("name", "engine", "table", "query", "reply_every_seconds")
+_OPTIONAL = ("name", "engine", "table", "query", "reply_every_seconds", "sign")
 # The regression, the price and the noise of a rule, in the words of `make_request`.
 _RULE = tuple(name for name in inspect.signature(make_request).parameters if name != "schema")
 
@@ -84,6 +85,7 @@ class Policy:
     reply_every_seconds: float = DEFAULT_REPLY_EVERY
     # What the analyst may call this holder; sent with every answer. Empty: its node's number.
     name: str = ""
+    sign: SigningKey | None = None  # signs every Release; its file has no passphrase
 
     def request_for(self, proposal: Proposal) -> Request | RoundsRequest:
         """The first rule that covers the proposal.
@@ -157,6 +159,7 @@ def _parse(document: Any, folder: Path) -> Policy:
         schema=schema,
         requests=tuple(_request(schema, rule, n, folder) for n, rule in enumerate(rules, 1)),
         reply_every_seconds=float(seconds),
+        sign=read_key(folder / _text(given, "sign")) if "sign" in given else None,
         **{key: _text(given, key) for key in ("engine", "table", "query", "name") if key in given},
     )
 
@@ -290,7 +293,7 @@ def _fields(text: object, path: object) -> Fields:
         policy = read_policy(path)
         request = policy.request_for(proposal)
         with Ledger(policy.ledger, create=False) as ledger:
-            how: dict[str, Any] = {**policy.source, "purpose": "federation"}
+            how: dict[str, Any] = {**policy.source, "purpose": "federation", "sign": policy.sign}
             published = publish(request, policy.data, ledger=ledger, **how)
         fields = release_fields(published.release)
     except ProposalError as error:
@@ -344,6 +347,8 @@ def rehearse(path: str | Path) -> Rehearsal:
     """
     policy = read_policy(path)
     lines, allowed, new = [], True, []
+    if policy.sign is not None:
+        lines.append(f"Releases are signed by {policy.sign.public}.")
     above: list[Charge] = []
     with Ledger(policy.ledger, create=False) as ledger:
         for number, request in enumerate(policy.requests, 1):

@@ -108,10 +108,12 @@ def _release(record: ChargeRecord, text: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {**charge, "counts": record.counts}
     if text is not None:
         try:
-            document = release_from_text(text).document
+            release = release_from_text(text)
         except ReleaseError as error:
             return {**found, "unreadable": str(error)}
+        document = release.document
         schema = document["schema"]
+        found["digest"] = release.digest
         found["bounds"] = {"columns": schema["columns"], "missing": schema["missing"]}
         skip = ("format_version", "schema", "privacy", "label")
         found["mechanism"] = _without_values(
@@ -193,7 +195,8 @@ def _release_lines(record: dict[str, Any]) -> list[str]:
         "Privacy event": _flat(record["event"]),
         "Mechanism": _flat(record.get("mechanism", record.get("unreadable", "not published"))),
         "Bounds": _flat(record.get("bounds", "")),
-        "SHA-256 of the Release": record["release_sha256"] or "",
+        "Digest in the Release": record.get("digest", ""),
+        "SHA-256 of the Release, unsigned": record["release_sha256"] or "",
     }
     table = [f"| {key} | {_escaped(value)} |" for key, value in rows.items() if value]
     return [f"Charge {record['charge_id']}:", "", "| item | value |", "|---|---|", *table, ""]

@@ -37,6 +37,7 @@ from typing import Any
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Schema
+from noisewise.holder.keys import SigningKey, signing_key, today
 from noisewise.holder.ledger import Charge, Ledger
 from noisewise.holder.publish import (
     Published,
@@ -150,6 +151,7 @@ def publish_partition(
     out: str | Path | None = None,
     engine: str = "auto",
     purpose: str = "",
+    sign: SigningKey | str | Path | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> dict[str, Published[Release]]:
     """Publish one Release for every level, as `publish` does: charge, then read, then store.
@@ -157,7 +159,7 @@ def publish_partition(
     Parameters
     ----------
     partition : Partition
-    data, ledger, engine, purpose, progress
+    data, ledger, engine, purpose, sign, progress
         As in `publish`.
     out : path, optional
         A folder for the Releases, which is made if need be.
@@ -171,6 +173,8 @@ def publish_partition(
     parts[0].verify()
     for part in parts:
         part.check_size()
+    signer = None if sign is None else signing_key(sign)
+    date = today()
     with ExitStack() as stack:
         if out is not None:
             stack.enter_context(made(Path(out)))
@@ -189,9 +193,13 @@ def publish_partition(
             texts = budget.commit_all(
                 [(r, text, None) for r, text in zip(reservations, drawn, strict=True)]
             )
+        releases = [Release.from_text(text) for text in texts]
+        if signer is not None:
+            releases = [signer.sign(release, date) for release in releases]
+            texts = [release.to_text() for release in releases]
         for path, text in zip(files, texts, strict=False):
             _write_atomically(path, text)
     return {
-        level: Published(Release.from_text(text), repeated)
-        for level, text in zip(partition.levels, texts, strict=True)
+        level: Published(release, repeated)
+        for level, release in zip(partition.levels, releases, strict=True)
     }

@@ -30,6 +30,7 @@ from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 from noisewise.core.kinds import AnyRelease, load_release, release_from_text
 from noisewise.holder.engines import Source, is_server, open_source
 from noisewise.holder.engines.base import positions
+from noisewise.holder.keys import SigningKey, signing_key, today
 from noisewise.holder.ledger import Ledger, Reservation
 from noisewise.holder.requests.base import Publishable
 from noisewise.holder.requests.in_rounds import InRounds
@@ -70,6 +71,7 @@ def publish(
     table: str | None = None,
     query: str | None = None,
     purpose: str = "",
+    sign: SigningKey | str | Path | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Published[Kind]:
     """Charge the budget, sum the rows exactly, add noise, and publish.
@@ -91,6 +93,9 @@ def publish(
         What to read from a database.
     purpose : str
         Why it is released: kept with the charge in the ledger, not in the Release.
+    sign : SigningKey or path, optional
+        The key that signs the Release, or its file (`noisewise.read_key`). The ledger keeps the
+        Release unsigned: the same request with another key, or without one, costs nothing more.
     progress : callable, optional
         Called with the number of rows read so far and, where it is known, of all rows.
 
@@ -104,6 +109,8 @@ def publish(
     """
     request.verify()
     request.check_size()
+    signer = None if sign is None else signing_key(sign)
+    date = today()  # before rows are read: a signature must not say how long that took
     if out is not None:
         check_writable(Path(out))
     source = check_columns(request, data, engine=engine, table=table, query=query)
@@ -125,6 +132,9 @@ def publish(
             text = _fulfil(budget, reservation, request, source, progress)
             repeated = False
     release = cast(Kind, release_from_text(text))
+    if signer is not None:
+        release = signer.sign(release, date)
+        text = release.to_text()
     if out is not None:
         _write_atomically(Path(out), text)
     return Published(release, repeated)

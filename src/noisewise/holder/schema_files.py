@@ -10,7 +10,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 from xml.etree import ElementTree
@@ -235,6 +235,41 @@ def check_data(
     if n == 0 and schema.n_is_public:
         raise DataError("data: there are no rows")
     return n
+
+
+def merged_ids(
+    schema: Schema,
+    data: str | Path,
+    people: int,
+    *,
+    engine: str = "auto",
+    table: str | None = None,
+    query: str | None = None,
+) -> dict[str, int]:
+    """How many ids another rule would make one with another id, for the holder only.
+
+    A person who is spelled in two ways counts twice, and is protected half as well. `people` is
+    what `check_data` returns. Returns numbers above 0 by what would have to be written into the
+    schema's `unit`; nothing where no rule would merge any. They are exact, and as private as rows.
+    """
+
+    def merged_by(**rule: Any) -> int | None:
+        source = open_source(data, engine=engine, table=table, query=query)
+        try:
+            return people - source.sums(ReadAll(replace(schema, **rule), ids_only=True))
+        except DataError:  # an id that is blank, and with this rule missing: it can't be used
+            return None
+
+    rules: dict[str, dict[str, Any]] = {}
+    if schema.unit_type == "text":
+        rules["type: integer"] = {"unit_type": "integer"}
+    if not schema.unit_fold:
+        rules["fold: true"] = {"unit_fold": True}
+    if not rules or (together := merged_by(unit_type="integer", unit_fold=True)) == 0:
+        return {}
+    found = {words: merged_by(**rule) for words, rule in rules.items()} if len(rules) > 1 else {}
+    found[" and ".join(rules)] = together
+    return {words: count for words, count in found.items() if count}
 
 
 # --- what a code book declares of columns: valid ranges, levels, labels and units -----------------

@@ -28,6 +28,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +157,16 @@ def _published(ledger: Ledger, dataset: str) -> dict[str, ChargeRecord]:
 
 
 def _digest(path: Path) -> str:
-    """SHA-256 of the text as the ledger keeps it; files may have the line ends of their system."""
-    return hashlib.sha256(read_text(path).replace("\r\n", "\n").encode()).hexdigest()
+    """SHA-256 of the text as the ledger keeps it, which is without a signature.
+
+    Files may have the line ends of their system.
+    """
+    text = read_text(path).replace("\r\n", "\n")
+    with suppress(ReleaseError):
+        release = Release.from_text(text)
+        if release.signature is not None:
+            text = replace(release, signature=None).to_text()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # --- what a batch holds, in a form in which the same rows are recognised again --------------------

@@ -22,8 +22,10 @@ from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior import file, plots
 from noisewise.analyst.posterior.file import Groups
 from noisewise.analyst.posterior.numbers import Summary, SummaryTable, central_interval, data_frame
-from noisewise.core.document import check_folder
+from noisewise.analyst.trust import signed_for
+from noisewise.core.document import check_folder, text
 from noisewise.core.errors import RequestError
+from noisewise.core.signatures import in_words
 
 if TYPE_CHECKING:
     import arviz as az
@@ -43,13 +45,15 @@ class Fit:
     reason: str  # why this method: the user's choice, or what `auto` saw
     noise_aware: bool  # whether the posterior accounts for all of the privacy noise
     # Of each Release: the rows behind it (None where their number is private), its privacy claim in
-    # words, its digest, the data set, and who is protected, such as ``"replace_one/1"``
+    # words, its digest, the data set, who is protected, such as ``"replace_one/1"``, and what is
+    # known of its signature, in words (empty: a file from before there were any)
     n: tuple[int | None, ...] = ()
     claims: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
+    signatures: tuple[str, ...] = ()
     seed: int | None = None  # of the simulation, so that a report can say how to repeat it
     estimand: str = ""  # `WITHIN_REACH` or `ALL_ROWS`; empty in files from before there were names
 
@@ -63,9 +67,13 @@ class Fit:
 def origins(releases: Sequence[Any]) -> dict[str, Any]:
     """What a `Fit` says of each of its Releases."""
     found = [
-        (one.n, str(one.claim), one.digest, one.schema.dataset, one.schema.unit) for one in releases
+        (
+            *(one.n, str(one.claim), one.digest),
+            *(one.schema.dataset, one.schema.unit, in_words(one.signature)),
+        )
+        for one in releases
     ]
-    names = ("n", "claims", "digests", "datasets", "units")
+    names = ("n", "claims", "digests", "datasets", "units", "signatures")
     return dict(zip(names, zip(*found, strict=True), strict=True))
 
 
@@ -133,6 +141,11 @@ class BasePosterior(ABC):
     @property
     def sources(self) -> tuple[str, ...]:
         """The data sets behind it."""
+        return ()
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """What is known of the signature of each Release, in words; empty in files of old."""
         return ()
 
     def draws_columns(self) -> dict[str, NDArray[Any]]:
@@ -262,11 +275,44 @@ class FittedPosterior(BasePosterior):
         """The data sets behind it."""
         return self.info.datasets
 
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """What is known of the signature of each Release."""
+        return self.info.signatures
+
     def _origin(self) -> dict[str, Any]:
         """Where the numbers come from, as plain data."""
-        names = ("method", "noise_aware", "estimand", "n", "claims", "warnings")
+        names = ("method", "noise_aware", "estimand", "n", "claims", "signatures", "warnings")
         found = {name: getattr(self.info, name) for name in names}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
+
+
+class ReleasedPosterior(BasePosterior):
+    """What is read as it was released, without a fit."""
+
+    release: Any
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The data set behind it."""
+        return (self.release.schema.dataset,)
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """What is known of the Release's signature."""
+        return (in_words(self.release.signature),)
+
+    def document(self) -> dict[str, Any]:
+        """The Release, from which everything follows, and whose signature the reader found."""
+        signature = self.release.signature
+        checked = "" if signature is None else signature.checked_for
+        return {"release": self.release.to_text(), **({"checked_for": checked} if checked else {})}
+
+    @staticmethod
+    def _release_in(document: dict[str, Any], kind: type[Any]) -> Any:
+        """Read back what `document` gave."""
+        release = kind.from_text(document["release"])
+        return signed_for(release, text(document.get("checked_for", ""), "checked_for"))
 
 
 # --- two posteriors beside each other: where they differ, and how sure that is --------------------

@@ -19,7 +19,7 @@ import numpy as np
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.posterior.base import rows_in_words
+from noisewise.analyst.posterior.base import ReleasedPosterior, rows_in_words
 from noisewise.analyst.posterior.file import Groups, dataset
 from noisewise.analyst.posterior.numbers import Row, Summary, central_interval, median_and_spread
 from noisewise.analyst.posterior.plots import Effect, Interval
@@ -32,7 +32,7 @@ ENOUGH = 20  # draws, for an interval or a probability
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DrawsPosterior(Coefficients):
+class DrawsPosterior(ReleasedPosterior, Coefficients):
     """Coefficients as they were drawn."""
 
     kind, _what = "draws", "a Release of posterior draws"
@@ -79,11 +79,6 @@ class DrawsPosterior(Coefficients):
     def parameter_draws(self) -> dict[str, FloatArray]:
         """Draws of all coefficients by name, as one chain: shape (1, draws)."""
         return {name: draws[None] for name, draws in super().parameter_draws().items()}
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The data set behind it."""
-        return (self.release.schema.dataset,)
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -149,6 +144,7 @@ class DrawsPosterior(Coefficients):
             "n": release.n,
             "claim": str(release.claim),
             "digest": release.digest,
+            "signatures": list(self.signatures),
             "temper": float(release.law.temper),
             "coefficients": list(self.names),
             "draws": self.theta.tolist(),
@@ -185,11 +181,7 @@ class DrawsPosterior(Coefficients):
         coords = {"coefficient": list(self.names)}
         return Groups(posterior=dataset(drawn, coords, {"theta": ["coefficient"]}))
 
-    def document(self) -> dict[str, Any]:
-        """The Release, from which everything follows."""
-        return {"release": self.release.to_text()}
-
     @classmethod
     def from_groups(cls, data: Groups, document: dict[str, Any]) -> DrawsPosterior:
         """Read the Release back."""
-        return cls(RegressionSampleRelease.from_text(document["release"]))
+        return cls(cls._release_in(document, RegressionSampleRelease))

@@ -542,7 +542,7 @@ class Posterior(FittedCoefficients):
         """The posterior of one holder's own coefficients, where they vary by holder."""
         holders = self._own(name)
         j, info = holders.names.index(name), self.info
-        each = ("n", "claims", "digests", "datasets", "units", "noise")
+        each = ("n", "claims", "digests", "datasets", "units", "signatures", "noise")
         known: dict[str, Any] = {
             key: (value[j],) for key in each if len(value := getattr(info, key)) > j
         }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from noisewise.analyst.arguments import probability
-from noisewise.analyst.posterior.base import BasePosterior, rows_in_words
+from noisewise.analyst.posterior.base import ReleasedPosterior, rows_in_words
 from noisewise.analyst.posterior.file import Groups, dataset
 from noisewise.analyst.posterior.numbers import SummaryTable
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
@@ -26,7 +26,7 @@ _LOCATED = LocationScale | Mean  # mechanisms of which the whole law of a coeffi
 
 
 @dataclass(frozen=True, repr=False)
-class SummaryPosterior(BasePosterior):
+class SummaryPosterior(ReleasedPosterior):
     """Answers from a Release of block summaries.
 
     Notes
@@ -202,6 +202,7 @@ class SummaryPosterior(BasePosterior):
             "partitions": release.partitions,
             "claim": str(release.claim),
             "digest": release.digest,
+            "signatures": list(self.signatures),
             "level": level,
             "answers": list(self.summary(level).to_dict().values()),
             "rests_on": list(answers.rests_on(release)),
@@ -273,14 +274,10 @@ class SummaryPosterior(BasePosterior):
         """The released numbers; there are no draws."""
         return Groups(observed_data=dataset({"released": self.release.values}, leading=()))
 
-    def document(self) -> dict[str, Any]:
-        """The Release, from which everything follows."""
-        return {"release": self.release.to_text()}
-
     @classmethod
     def from_groups(cls, data: Groups, document: dict[str, Any]) -> SummaryPosterior:
         """Read the Release back."""
-        return cls(SummaryRelease.from_text(document["release"]))
+        return cls(cls._release_in(document, SummaryRelease))
 
     # --- from names to entries -------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import chains_and_draws, seed_or_none
 from noisewise.analyst.common_cautions import repetition_warnings
-from noisewise.analyst.posterior.base import ALL_ROWS, WITHIN_REACH
+from noisewise.analyst.posterior.base import ALL_ROWS, WITHIN_REACH, origins
 from noisewise.analyst.posterior.regression import FitInfo, Holders, Naive, Posterior
 from noisewise.analyst.regression.cautions import (
     bounds_warnings,
@@ -391,11 +391,7 @@ def _posterior(
         reason="; ".join(filter(None, (reason, drawn.how))),
         noise_aware=chosen.noise_aware,
         ignores=chosen.ignores,
-        n=tuple(release.n for release in releases),
-        claims=tuple(str(release.claim) for release in releases),
-        digests=tuple(release.digest for release in releases),
-        datasets=tuple(release.design.schema.dataset for release in releases),
-        units=tuple(release.design.schema.unit for release in releases),
+        **origins(releases),
         seed=job.seed,
         noise=tuple(observation.family for observation in job.observations),
         prior=stated,

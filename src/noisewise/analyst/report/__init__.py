@@ -18,6 +18,7 @@ from noisewise.analyst.posterior.base import BasePosterior
 from noisewise.analyst.posterior.file import write_text
 from noisewise.analyst.report.page import Contents
 from noisewise.analyst.report.widgets import Markup, tag
+from noisewise.analyst.report.words import signatures_in_words
 from noisewise.core.document import check_folder
 from noisewise.core.errors import RequestError
 
@@ -70,10 +71,13 @@ def render(posterior: BasePosterior, *, level: float = 0.95, title: str | None =
         tag("title", heading),
         Markup(f"<style>{_palette.css()}\n{style}</style>"),
     )
+    said = "".join(f" {one}" for one in signatures_in_words(posterior.signatures))
     body = tag(
         "body",
         tag("header", tag("h1", heading), tag("p", contents.lead, class_="lead")),
         tag("main", *contents.sections),
-        tag("footer", tag("p", f"Made by noisewise {__version__} from released files alone.")),
+        tag(
+            "footer", tag("p", f"Made by noisewise {__version__} from released files alone.{said}")
+        ),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"

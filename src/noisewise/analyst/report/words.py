@@ -270,6 +270,22 @@ def unit_in_words(unit: str) -> str:
     return "not stated in this file"
 
 
+def signatures_in_words(signatures: Sequence[str]) -> list[str]:
+    """Sentences about who published the released files, for the end of a page."""
+    by_text: dict[str, list[int]] = {}
+    for number, text in enumerate(signatures, 1):
+        by_text.setdefault(str(text), []).append(number)
+    said = []
+    for text, numbers in by_text.items():
+        which = f"Files {listed([str(number) for number in numbers])} are"
+        if len(numbers) == 1:
+            which = f"File {numbers[0]} is" if len(signatures) > 1 else "The released file is"
+        elif len(numbers) == len(signatures):
+            which = f"All {len(numbers):,} released files are"
+        said.append(f"{which} {text}.")
+    return said
+
+
 def declared_in_words(schema: Schema, name: str) -> str:
     """A column's public bounds or levels."""
     declared = schema.columns.get(name)

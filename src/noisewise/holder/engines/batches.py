@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noisewise.core.schema import Category, Column
+from noisewise.core.schema import Category, Column, Schema
 from noisewise.holder.engines.base import (
     Kind,
     Result,
@@ -26,7 +26,7 @@ from noisewise.holder.engines.base import (
     missing_id_error,
 )
 from noisewise.holder.rows import Codes, Floats, Plan, Progress, check_row_count
-from noisewise.holder.rows.units import bytes_of
+from noisewise.holder.rows.units import bytes_of, in_one_spelling
 
 _BATCH_BYTES = 8 << 20
 _MAX_BATCH_ROWS = 1 << 16
@@ -97,7 +97,7 @@ def column_readers(plan: Plan[Any], types: Sequence[Any]) -> list[Reader]:
     """
     declared, ids = plan.schema.columns, plan.schema.unit_column
     return [
-        _id_reader(name, kind) if name == ids else _reader(name, declared[name], kind)
+        _id_reader(plan.schema, kind) if name == ids else _reader(name, declared[name], kind)
         for name, kind in zip(plan.sources, types, strict=True)
     ]
 
@@ -139,11 +139,12 @@ def is_floating(kind: Any) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def _id_reader(name: str, arrow_type: Any) -> Reader:
+def _id_reader(schema: Schema, arrow_type: Any) -> Reader:
+    name = schema.unit_column or ""
     check_id_kind(name, kind_of(arrow_type), floating=is_floating(arrow_type))
 
     def read(array: Any) -> Any:
-        """64-bit integers or bytes: equal exactly where the ids are."""
+        """64-bit integers or bytes: equal exactly where the rows are one person's."""
         array = _plain(array)
         if pa.types.is_integer(array.type):
             # The largest unsigned ones become negative, each another.
@@ -151,13 +152,23 @@ def _id_reader(name: str, arrow_type: Any) -> Reader:
             array = array.cast(kind).view(pa.int64())
             empty = False
         else:
-            array = array.cast(pa.large_string()).cast(pa.large_binary())
+            array = in_one_spelling(octets_of(array), **spelling_of(schema))
             empty = not np.diff(bytes_of(array)[0]).all()
         if empty or array.null_count:
             raise missing_id_error(name)
         return array
 
     return read
+
+
+def spelling_of(schema: Schema) -> dict[str, bool]:
+    """Which spellings of ids are one, as `in_one_spelling` takes it."""
+    return {"integer": schema.unit_type == "integer", "fold": schema.unit_fold}
+
+
+def octets_of(texts: Any) -> Any:
+    """An Arrow array of texts, or of what has a text, as bytes."""
+    return texts.cast(pa.large_string()).cast(pa.large_binary())
 
 
 def _plain(array: Any) -> Any:

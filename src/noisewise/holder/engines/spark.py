@@ -11,7 +11,9 @@ Results carry the number of their partition, and the driver refuses one that com
 
 **Where rows have ids**, Spark first brings together the rows of each id (it moves rows to
 partitions by the hash of the id), so that every unit is averaged by one task. Ids are equal where
-their integers or bytes are, and then so are their hashes.
+their integers or bytes are, and then so are their hashes. Where the schema merges spellings,
+workers first put the one spelling into the place of each id, and only then rows are moved: Spark's
+own functions for letter case and blanks have other rules.
 
 **What goes where.** Workers get the plan, which is public. The driver gets integers: sums, or for
 models that are fitted to blocks of rows, the rows themselves.
@@ -40,8 +42,9 @@ from noisewise._version import __version__
 from noisewise.core.errors import DataError, NoisewiseError, RequestError
 from noisewise.core.schema import Category
 from noisewise.holder.engines.base import Answer, Columns, Kind, Result, sealed
-from noisewise.holder.engines.batches import column_readers
+from noisewise.holder.engines.batches import column_readers, octets_of, spelling_of
 from noisewise.holder.rows import Plan, Progress
+from noisewise.holder.rows.units import in_one_spelling
 
 PREFIX = "spark:"
 
@@ -139,8 +142,17 @@ class SparkSource:
         frame = self._frame.toDF(*names).select(*selected)
         ids = plan.schema.unit_column
         if ids in plan.sources:
+            place = plan.sources.index(ids)
+            name = f"c{indices[place]}"
+            rule = spelling_of(plan.schema)
+            if any(rule.values()) and kinds[place] is Kind.TEXT:
+                # As bytes, which Spark takes for text without looking at them.
+                types = [f"{n} {'binary' if n == name else t}" for n, t in frame.dtypes]
+                frame = frame.mapInArrow(partial(spell, rule, place), ", ".join(types))
+                texts = [col(n).cast("string").alias(n) if n == name else n for n in frame.columns]
+                frame = frame.select(*texts)
             # Spark may join such partitions, but divides none: no id is in two of them.
-            frame = frame.repartition(f"c{indices[plan.sources.index(ids)]}")
+            frame = frame.repartition(name)
         partials = frame.mapInArrow(partial(add_up, plan, __version__), _PARTIAL)
         if plan.accumulator().state().nbytes > _LARGE:
             partials = partials.repartition(_JOINING_TASKS, "part")
@@ -251,6 +263,22 @@ def look_around(plan: Plan[Any], version: str, batches: Iterator[Any]) -> Iterat
             "docs/engines.md says how to bring it to the workers"
         )
     yield _partial(0, problem, state)
+
+
+def spell(rule: Mapping[str, bool], place: int, batches: Iterator[Any]) -> Iterator[Any]:
+    """Put the one spelling of each id in its place, as bytes."""
+    for batch in batches:
+        made = None
+        try:
+            ids = in_one_spelling(octets_of(batch.column(place)), **rule).cast(pa.binary())
+            made = batch.set_column(
+                place, pa.field(batch.schema.field(place).name, pa.binary()), ids
+            )
+        except Exception:  # it may quote values
+            pass
+        if made is None:
+            raise RuntimeError("noisewise: a worker could not read ids")
+        yield made
 
 
 def add_up(plan: Plan[Any], version: str, batches: Iterator[Any]) -> Iterator[Any]:

@@ -23,12 +23,18 @@ class ReadAll:
     """Read every declared column, and count rows, or people where rows have ids."""
 
     schema: Schema
+    ids_only: bool = False  # read no other column
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The declared columns that are read."""
+        return () if self.ids_only else tuple(self.schema.columns)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All columns, and ids if any."""
+        """These, and ids if any."""
         ids = self.schema.unit_column
-        return (*self.schema.columns, *(() if ids is None else (ids,)))
+        return (*self.columns, *(() if ids is None else (ids,)))
 
     def accumulator(self) -> RehearsalAccumulator:
         return RehearsalAccumulator(self)
@@ -45,7 +51,7 @@ class RehearsalAccumulator:
         self._people = None if plan.schema.unit_column is None else Shelves(0)
 
     def add(self, columns: Sequence[Any]) -> None:
-        for name, values in zip(self._plan.schema.columns, columns, strict=False):
+        for name, values in zip(self._plan.columns, columns, strict=False):
             try:
                 filled(values, self._plan.schema, name)
             except DataError as error:
@@ -53,7 +59,7 @@ class RehearsalAccumulator:
         if self._people is not None:
             for _, ids in in_blocks(columns[-1]):
                 self._people.add(ids, np.empty((0, len(ids)), dtype=np.int32))
-        self.n += len(columns[0])
+        self.n += len(columns[-1])
 
     def result(self) -> int:
         """The number of rows, or of people."""
