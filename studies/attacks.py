@@ -23,6 +23,7 @@ from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from noisewise.core.errors import LedgerError, NoisewiseError, ReleaseError
 from noisewise.core.kinds import release_from_text
 from noisewise.core.privacy import Claim, ComposedEvent, Event
 from noisewise.core.schema import Category, Column, Number, Schema
+from noisewise.core.temporary import leftovers, remove_leftover
 from noisewise.core.yaml_files import schema_text
 from noisewise.holder.ledger import ChargeRecord, Ledger
 from noisewise.holder.mechanisms import randomness
@@ -55,7 +57,7 @@ PEOPLE = {
     "smoker": [("no", "yes")[i // 5 % 2] for i in range(ROWS)],
     "income": [1000.0 * (11 * i % 200) for i in range(ROWS)],
 }
-LEFTOVERS = ".noisewise-*"
+LEFTOVERS = "*noisewise-*"
 
 
 @dataclass
@@ -156,7 +158,8 @@ def kills(tries: int, rng: random.Random, base: Path) -> Outcome:
     """`release` is killed at a random moment, up to twice, and then run to its end.
 
     No file without a charge; no charge or Release lost that the ledger had acknowledged; the same
-    request completes at no further cost; what was stored is never drawn again; nothing is left.
+    request completes at no further cost; what was stored is never drawn again; nothing is left but
+    what `noisewise clean` names, and it removes that.
     """
     found = Outcome("kill -9 of `noisewise release`")
     folder, longest = _folder(base, "1000000"), 0.0
@@ -207,7 +210,13 @@ def kills(tries: int, rng: random.Random, base: Path) -> Outcome:
         found.check(len(records) == expected, "it was charged again")
         found.check(files == {one.release_sha256 for one in records}, "files and ledger differ")
         found.check(stored <= files, "a stored Release was drawn again")
-        found.check(not list(folder.rglob(LEFTOVERS)), "a temporary file is left")
+        left = {str(path) for path in folder.resolve().rglob(LEFTOVERS)}
+        named = [one for one in leftovers() if one.made.path in left and not one.stays]
+        found.check(left == {one.made.path for one in named}, "an unknown temporary file is left")
+        found.ends["left behind, and cleaned"] += len(named)
+        for leftover in named:
+            remove_leftover(leftover)
+        found.check(not list(folder.rglob(LEFTOVERS)), "what is left can't be removed")
         if parts:
             shutil.rmtree(folder / out)
     return found
@@ -363,9 +372,10 @@ def campaign(counts: dict[str, int], seed: int | None = None) -> Iterator[dict[s
     for name, count in counts.items():
         if not count:
             continue
-        with tempfile.TemporaryDirectory(prefix="noisewise-attacks-") as base:
+        with tempfile.TemporaryDirectory(prefix="attacks-") as base:
             started = time.perf_counter()
-            found = ATTACKS[name][0](count, random.Random(f"{seed} {name}"), Path(base))
+            with mock.patch.dict(os.environ, {"XDG_STATE_HOME": str(Path(base) / "state")}):
+                found = ATTACKS[name][0](count, random.Random(f"{seed} {name}"), Path(base))
         seconds = round(time.perf_counter() - started)
         yield {
             "attack": found.attack,

@@ -50,6 +50,14 @@ def pytest_terminal_summary(terminalreporter, config):
         )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory):
+    """The list of temporary files is a file of the user's; tests have their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def holders_noise(request):
     """Noise with a seed, but in rooms and files (by a fixture of this name) that want it real."""

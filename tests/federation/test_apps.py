@@ -233,6 +233,8 @@ def test_too_few_holders_are_told_and_nothing_is_fitted(tmp_path, config):
     report = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))
     assert report["posterior"] is None
     assert not (tmp_path / "out" / "posterior.nc").exists()
+    aside = tmp_path / "out" / "earlier" / "posterior.nc"
+    assert aside.read_text() == "of an earlier round"
     file = tmp_path / "out" / report["accepted"][0]["file"]
     assert load_release(file).digest == report["accepted"][0]["digest"]
 
@@ -381,19 +383,21 @@ def test_the_folder_holds_the_releases_of_the_last_round_only(tmp_path, config):
     releases = tmp_path / "out" / "releases"
     before = {path.name for path in releases.iterdir()}
     (releases / "by-hand.json").write_text("somebody's own, under a name of their own")
+    (releases / f"{'0' * 16}.json").write_text("somebody's own, under a name like ours")
+    own = {"by-hand.json", f"{'0' * 16}.json"}
     text = nodes[1].read_text("utf-8")
     nodes[1].write_text(text.replace("epsilon: 1}", "epsilon: 1, label: 2026-Q4}"), "utf-8")
     apps.main(Grid(nodes), context(config))
     listed = {entry["file"].removeprefix("releases/") for entry in report(tmp_path)["accepted"]}
-    assert {path.name for path in releases.iterdir()} == listed | {"by-hand.json"}
+    assert {path.name for path in releases.iterdir()} == listed | own
     assert sorted(r.label for r in collect([releases]).releases.values()) == ["", "2026-Q4"]
     earlier = {path.name for path in (tmp_path / "out" / "earlier").iterdir()}
-    assert earlier == before - listed
-    assert len(earlier) == 1
+    assert earlier == (before - listed) | {"posterior.nc"}
+    assert len(earlier) == 2
     # Back to the first label: its stored Release comes again, and the other one moves.
     nodes[1].write_text(text, "utf-8")
     apps.main(Grid(nodes), context(config))
-    assert {path.name for path in releases.iterdir()} == before | {"by-hand.json"}
+    assert {path.name for path in releases.iterdir()} == before | own
 
 
 def test_holders_that_declare_columns_differently_spend_nothing(tmp_path, config):

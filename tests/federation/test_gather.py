@@ -7,7 +7,7 @@ import pytest
 from noisewise.core.document import dumps
 from noisewise.core.errors import ReleaseError
 from noisewise.core.schema import Number
-from noisewise.federation.gather import Patience, exchange, wait_for_nodes
+from noisewise.federation.gather import Patience, exchange, put_aside, wait_for_nodes
 from noisewise.federation.protocol import MAX_RELEASE, Refusal, refusal_fields, release_fields
 from noisewise.holder.requests.regression import make_request
 from tests.federation.hospital import COLUMNS, FEATURES, proposal
@@ -258,3 +258,19 @@ def test_nodes_are_called_by_their_names():
     assert any(line.startswith("Hospital north (node 2): ") for line in told)
     assert sorted(outcome.accepted) == [1, 3, 4, 5]
     assert all(line.isprintable() for line in told)
+
+
+def test_what_is_put_aside_replaces_nothing(tmp_path):
+    earlier, file = tmp_path / "earlier", tmp_path / "posterior.nc"
+    put_aside(file, earlier)
+    assert not earlier.exists()
+    for content in ("first", "second", "third", "second"):
+        file.write_text(content)
+        put_aside(file, earlier)
+        assert not file.exists()
+    kept = {path.name: path.read_text() for path in earlier.iterdir()}
+    assert kept == {
+        "posterior.nc": "first",
+        "posterior-2.nc": "second",
+        "posterior-3.nc": "third",
+    }

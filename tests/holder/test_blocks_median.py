@@ -27,6 +27,11 @@ RATES = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def holders_noise():
+    """Real: its law is what is looked at here, each time with a false-alarm rate below 1e-6."""
+
+
 @pytest.mark.parametrize("s", RATES, ids=str)
 @pytest.mark.parametrize("bits", [8, 64, 192, 777])
 def test_enclosures_hold_the_truth_and_are_narrow(s, bits):

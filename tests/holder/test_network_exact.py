@@ -1,4 +1,4 @@
-"""Exact samplers against laws computed independently, by chi-square tests.
+"""Exact samplers against laws computed independently, by counts of draws.
 
 The draws have no seed. A right law fails one test with probability 1e-6; every test has a control
 that is wrong by a little and must be rejected; its chance to pass was computed, below 1e-6.
@@ -22,25 +22,21 @@ from noisewise.holder.networks import posterior_sample
 from noisewise.holder.networks.counts import FamilyCounts
 from noisewise.holder.networks.posterior_sample import ONE, PosteriorSample, SplitSampler
 
+from .. import laws
+
 WRONGLY = 1e-6
 
 
-def p_value(values, weights):
-    """Of draws against weights {value: weight}: chi-square, and exact for all rare values together.
+@pytest.fixture(scope="module", autouse=True)
+def holders_noise():
+    """Real: its law is what is looked at here."""
 
-    A cell that expects less than a draw has no chi-square law: one draw in it would decide.
-    """
-    shares = np.array(list(weights.values())) / sum(weights.values())
-    counts = Counter(values)
-    assert set(counts) <= set(weights)
-    observed = np.array([counts[value] for value in weights])
-    often = shares * len(values) >= 8
-    rare = min(1.0, shares[~often].sum())
-    found = [stats.binomtest(int(observed[~often].sum()), len(values), rare).pvalue]
-    if often.sum() > 1:
-        expected = shares[often] / shares[often].sum() * observed[often].sum()
-        found.append(stats.chisquare(observed[often], expected).pvalue)
-    return min(1.0, len(found) * min(found))
+
+def p_value(values, weights):
+    """Of draws against weights {value: weight}, exact whatever the counts."""
+    assert set(values) <= set(weights)
+    total = sum(weights.values())
+    return laws.p_value(values, {value: weight / total for value, weight in weights.items()})
 
 
 def test_bernoulli_exp():

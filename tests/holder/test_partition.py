@@ -174,6 +174,7 @@ def killer(function):
 
 Book.append = killer(Book.append)
 Book.publish = killer(Book.publish)
+os.link = killer(os.link)
 os.replace = killer(os.replace)
 publish_partition(partition(), people(), ledger=sys.argv[2], out=sys.argv[3])
 """

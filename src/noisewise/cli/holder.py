@@ -1,4 +1,4 @@
-"""What a holder declares: `noisewise schema`, what is public about a table, and `noisewise ledger`.
+"""What a holder declares and keeps: `noisewise schema`, `noisewise ledger` and `noisewise clean`.
 
 Heavy modules are imported inside the commands, so that `--help` answers at once.
 """
@@ -10,6 +10,7 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -133,6 +134,7 @@ def schema_check(
 
         with progress_bar("checking", unit="rows", show=sys.stderr.isatty()) as progress:
             n = check_data(declared, data, progress=progress, **source)
+        _say_leftovers()
         typer.echo(f"{shown(data)} fits the schema.")
         if declared.n_is_public:
             counted = declared.counted
@@ -196,6 +198,7 @@ def ledger_show(ledger: Path, as_json: bool) -> None:
     """
     with Ledger(ledger, create=False) as budget:
         accounts = budget.accounts()
+    _say_leftovers()
     if as_json:
         typer.echo(json.dumps({"datasets": [account_json(a) for a in accounts]}, indent=1))
         return
@@ -268,6 +271,48 @@ def ledger_export(ledger: Path, out: Path, as_json: bool) -> None:
     in_json = as_json or out.suffix.lower() == ".json"
     write_sheet(out, json.dumps(sheet, indent=1) + "\n" if in_json else sheet_markdown(sheet))
     typer.echo(f"Wrote {out}.")
+
+
+# --- what killed runs left ------------------------------------------------------------------------
+
+
+@with_options(option("yes", bool, "Remove without asking.", default=False))
+def clean(yes: bool) -> None:
+    """List temporary files and folders of killed runs, and remove them if you agree.
+
+    Nothing is removed unless noisewise can prove that it made it, for you and on this machine. All
+    else is listed with the reason why it stays.
+
+    Example: noisewise clean
+    """
+    from noisewise.core.temporary import leftovers, remove_leftover
+
+    try:
+        known = leftovers()
+    except OSError as error:
+        raise RequestError(f"clean: the list of temporary files can't be used: {error}") from None
+    ours = [one for one in known if not one.stays]
+    typer.echo("Left by killed runs:" if ours else "Nothing is left that can be removed.")
+    for leftover in sorted(known, key=lambda one: bool(one.stays)):
+        typer.echo(f"  {leftover}")
+    if ours and (yes or typer.confirm("Remove what was left? It can't be undone.")):
+        kept = [one for one in map(remove_leftover, ours) if one is not None]
+        typer.echo(f"Removed {len(ours) - len(kept)} of {len(ours)}.")
+        for leftover in kept:
+            typer.echo(f"  {leftover}")
+
+
+def _say_leftovers() -> None:
+    """A hint on stderr: leftovers may hold rows."""
+    from noisewise.core.temporary import leftovers
+
+    with suppress(OSError):
+        if number := sum(not one.stays for one in leftovers()):
+            typer.echo(
+                f"Killed runs left {number} temporary file(s) or folder(s), which may hold rows: "
+                "noisewise clean",
+                err=True,
+            )
 
 
 def _what_is_added(account: Account) -> str:

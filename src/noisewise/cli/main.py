@@ -37,6 +37,7 @@ app.add_typer(holder.schema_app, name="schema")
 for command in release.COMMANDS:
     app.command()(command)
 app.add_typer(holder.ledger_app, name="ledger")
+app.command()(holder.clean)
 for command in analyst.COMMANDS:
     app.command()(command)
 app.add_typer(keys.app, name="keys")

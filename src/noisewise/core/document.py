@@ -14,7 +14,6 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -34,7 +33,7 @@ from noisewise.core.privacy import (
 )
 from noisewise.core.schema import MAX_NAME, Schema
 from noisewise.core.signatures import SCHEME, Signature, in_words
-from noisewise.core.temporary import locked_file
+from noisewise.core.temporary import write_file
 from noisewise.core.terms.term import MAX_FACTORS, MAX_TERM
 
 MAX_BYTES = 64_000_000
@@ -79,28 +78,8 @@ def read_text(path: str | Path) -> str:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write beside the target, flush to disk, then rename: readers see all or nothing.
-
-    May raise an OSError.
-    """
-    path = Path(path)
-    descriptor, temporary = locked_file(path.parent)
-    file = os.fdopen(descriptor, "w", encoding="utf-8")
-    try:
-        file.write(text)
-        file.flush()
-        os.fsync(descriptor)
-        os.chmod(temporary, 0o644)
-        if os.name == "nt":
-            file.close()  # Windows renames no open file
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    finally:
-        with suppress(OSError):  # a full disk has been reported already
-            file.close()
+    """Write a file whole or not at all (`write_file`). May raise an OSError."""
+    write_file(path, text.encode(), mode=0o644)
 
 
 def check_folder(path: str | Path, example: str = "") -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from noisewise.core.design import Design
 from noisewise.core.errors import NoisewiseError
 from noisewise.core.kinds.regression import Release
+from noisewise.core.temporary import private_folder, write_file
 from noisewise.federation.gather import (
     Answer,
     Check,
@@ -26,6 +27,7 @@ from noisewise.federation.gather import (
     Patience,
     Settings,
     exchange,
+    put_aside,
     read_settings,
     wait_for_nodes,
     write_releases,
@@ -103,13 +105,12 @@ def main(grid: Grid, context: Context) -> None:
         LOG.info("%s", line)
     releases = write_releases(outcome, settings.out / "releases")
     posterior = settings.out / "posterior.nc"
-    posterior.unlink(missing_ok=True)  # an earlier round's would pass for this one's
+    put_aside(posterior, settings.out / "earlier")
     write_report(outcome, settings, releases)
     try:
         check_enough(outcome, settings)
         fit_releases(outcome, settings, posterior)
     except Exception as error:
-        posterior.unlink(missing_ok=True)
         write_report(outcome, settings, releases, error=str(error) or type(error).__name__)
         raise
     write_report(outcome, settings, releases, posterior=posterior)
@@ -225,7 +226,9 @@ def fit_releases(outcome: Outcome, settings: Settings, path: Path) -> None:
             f"{len(nodes)} Releases came, and no posterior could be fitted to them "
             f"({type(error).__name__}): {error}"
         ) from error
-    posterior.save(path)
+    with private_folder() as folder:
+        posterior.save(folder / path.name)
+        write_file(path, (folder / path.name).read_bytes(), mode=0o644)
     for line in str(posterior.summary()).splitlines():
         LOG.info("%s", line)
     for warning in posterior.info.warnings:

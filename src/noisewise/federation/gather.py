@@ -9,7 +9,8 @@ values under ``[tool.flwr.app.config]``.
 ``releases/`` holds the Releases of the last round that counted, and no others, so that fitting the
 folder again fits what the report lists. A holder may have published twice between two rounds, and
 both Releases in one folder would count its people twice. Those of earlier rounds move to
-``earlier/``: they have cost budget, and nothing is deleted.
+``earlier/``: they have cost budget, and nothing is deleted. So does the posterior of the round
+before, which would pass for this one's.
 """
 
 from __future__ import annotations
@@ -424,19 +425,39 @@ _OURS = re.compile(r"[0-9a-f]{16}\.json")
 def write_releases(outcome: Outcome, folder: Path) -> dict[int, str]:
     """One file a Release, named after its digest: names from elsewhere are no file names.
 
-    Files of the round before that are not of this one move to ``earlier`` beside the folder.
+    Releases of the round before that are not of this one move to ``earlier`` beside the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = {}
     for node, release in outcome.accepted.items():
         names[node] = f"{release.digest.removeprefix('sha256:')[:16]}.json"
         write_text(folder / names[node], release.to_text())
-    earlier = folder.with_name("earlier")
     for file in sorted(folder.iterdir()):
-        if _OURS.fullmatch(file.name) and file.name not in names.values():
-            earlier.mkdir(exist_ok=True)
-            file.replace(earlier / file.name)
+        if file.name not in names.values() and _is_ours(file):
+            put_aside(file, folder.with_name("earlier"))
     return names
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether it is a Release under the name that `write_releases` gave it."""
+    if not _OURS.fullmatch(file.name) or not file.is_file():
+        return False
+    try:
+        return load_release(file).digest.startswith(f"sha256:{file.stem}")
+    except ReleaseError:
+        return False
+
+
+def put_aside(file: Path, folder: Path) -> None:
+    """Move a file, if there is one, to a folder, and never over a file with another content."""
+    if not file.exists():
+        return
+    folder.mkdir(exist_ok=True)
+    content, number, target = file.read_bytes(), 1, folder / file.name
+    while target.exists() and not (target.is_file() and target.read_bytes() == content):
+        number += 1
+        target = folder / f"{file.stem}-{number}{file.suffix}"
+    file.replace(target)
 
 
 def write_report(

@@ -93,14 +93,19 @@ def check_name(what: str, name: str) -> None:
 def made(folder: Path) -> Iterator[None]:
     """Make the folder; if nothing comes of it, take back what was made."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    own: list[Path] = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for one in reversed(missing):
+            with suppress(FileExistsError):  # another process has made it meanwhile
+                one.mkdir()
+                own.append(one)
+        folder.mkdir(exist_ok=True)
     except OSError as error:
         raise RequestError(f"append: cannot make {folder}: {error.strerror}") from None
     try:
         yield
     finally:
-        for one in missing:  # the innermost first
+        for one in reversed(own):  # the innermost first
             with suppress(OSError):  # not empty: another process, or this one, has put a file there
                 one.rmdir()
 

@@ -16,11 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from noisewise.core.errors import LedgerError, NoisewiseError
-from noisewise.core.temporary import locked_file
+from noisewise.core.temporary import private_folder, write_file
 from noisewise.holder.ledger.accounts import ChargeRecord, OpenAccount, charge_from_json
 
 _APPLICATION_ID = 0x4E574C47  # "NWLG", so that `file` and we can tell a ledger from other SQLite
@@ -182,8 +183,7 @@ class LedgerFile:
     def _build(self) -> None:
         """Put a new, empty ledger at the path, unless another process is faster.
 
-        The ledger is complete and on disk before it gets its name, and linking is atomic and
-        never replaces a file. A kill leaves at most a hidden file, which the next run removes.
+        The ledger is complete and on disk before it gets its name, and never replaces a file.
         """
         if not self._create:
             raise LedgerError(f"The ledger {self.path} has vanished. Restore it from a backup.")
@@ -194,43 +194,36 @@ class LedgerFile:
                 f"{journal} is the journal of a ledger that is gone. Restore {self.path} from a "
                 "backup, or choose another name for a new ledger."
             )
-        made = None
         try:
-            # Its mode is 0600, and SQLite gives its journals the mode of their file.
-            made = locked_file(self.path.parent)
-            _write_empty_ledger(made[1])
             with suppress(FileExistsError):  # another process was faster: its ledger is as good
-                os.link(made[1], self.path)
+                # SQLite gives its journals the mode of their file.
+                write_file(self.path, _empty_ledger(), mode=0o600, new=True)
             _sync_directory(self.path.parent)
         except OSError as error:
             raise unusable(self.path, error) from error
         except SQLITE_ERRORS as error:
             raise explained(self.path, error, _BUSY_SECONDS) from error
-        finally:
-            if made is not None:
-                os.close(made[0])
-                with suppress(OSError):
-                    os.unlink(made[1])
 
     def _damage(self, what: str) -> LedgerError:
         return damaged(self.path, what)
 
 
-def _write_empty_ledger(path: str) -> None:
-    """Turn an empty file that nobody else knows into a ledger, and wait until it is on disk."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        connection.execute("PRAGMA journal_mode=MEMORY")  # a killed process leaves no journal file
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("BEGIN EXCLUSIVE")
-        connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version={_VERSION}")
-        for statement in _SCHEMA.values():
-            connection.execute(statement)
-        connection.execute("INSERT INTO head VALUES (1, 0, ?)", (GENESIS,))
-        connection.execute("COMMIT")
-    finally:
-        connection.close()
+@cache
+def _empty_ledger() -> bytes:
+    with private_folder() as folder:
+        path = folder / "ledger"
+        connection = sqlite3.connect(path, isolation_level=None)
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={_VERSION}")
+            for statement in _SCHEMA.values():
+                connection.execute(statement)
+            connection.execute("INSERT INTO head VALUES (1, 0, ?)", (GENESIS,))
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+        return path.read_bytes()
 
 
 def _sync_directory(path: Path) -> None:
