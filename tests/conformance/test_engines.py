@@ -224,7 +224,8 @@ READERS = {
     "postgres-table": lambda t, _: open_source(*in_postgres(t), table=INJECTION),
     "postgres-stream": lambda t, _: open_source(*in_postgres(t), table=INJECTION, engine="stream"),
     "postgres-connection": lambda t, _: (
-        in_postgres(t) and open_source(postgres.shared(), query=SELECT)
+        in_postgres(t)
+        and open_source(postgres.shared(), query=SELECT.replace("FROM ", "FROM public."))
     ),
     "spark": lambda t, _: open_source(spark.frame(t)),
 }

@@ -25,7 +25,12 @@ _NO_TABLES = "table, query: only databases and connections have tables"
 
 
 def open_source(
-    data: Any, *, engine: Engine | str = "auto", table: str | None = None, query: str | None = None
+    data: Any,
+    *,
+    engine: Engine | str = "auto",
+    table: str | None = None,
+    query: str | None = None,
+    attested_by: str | None = None,
 ) -> Source:
     """Find the engine for a table. Reads no rows.
 
@@ -57,7 +62,7 @@ def open_source(
         return _open_spark(data)
     if is_server(data) or _is_psycopg(data):
         _only(engine, ("auto", "postgres", "stream"), "a PostgreSQL server")
-        return _open_server(data, table, query, stream=engine == "stream")
+        return _open_server(data, table, query, engine == "stream", attested_by)
     if isinstance(data, str | PathLike):
         return _open_file(Path(data), cast("Engine", engine), table, query)
     if _is_duckdb(data, "DuckDBPyConnection"):
@@ -120,7 +125,9 @@ def _check_pyspark() -> None:
         ) from None
 
 
-def _open_server(data: Any, table: str | None, query: str | None, *, stream: bool) -> Source:
+def _open_server(
+    data: Any, table: str | None, query: str | None, stream: bool, attested_by: str | None
+) -> Source:
     if table is None and query is None:
         raise RequestError("table: name the table or view of the server, or give a query")
     try:
@@ -131,7 +138,7 @@ def _open_server(data: Any, table: str | None, query: str | None, *, stream: boo
         ) from None
     from noisewise.holder.engines.postgres import PostgresSource
 
-    return PostgresSource(data, table=table, query=query, stream=stream)
+    return PostgresSource(data, table=table, query=query, stream=stream, attested_by=attested_by)
 
 
 def _is_psycopg(data: Any) -> bool:

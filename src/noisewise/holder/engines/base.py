@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from noisewise.core.errors import DataError, NoisewiseError
+from noisewise.core.errors import DataError, NoisewiseError, RequestError
 from noisewise.core.schema import Category, Column
 from noisewise.holder.rows import Plan, Progress
 
@@ -162,11 +162,15 @@ class Columns(NamedTuple):
 class InDatabase(ABC):
     """A source whose rows are in a database, with a catalogue that says what they hold."""
 
+    # The name of who answers for a view or query that a machine can't judge
+    attested_by: str | None = None
+
     @abstractmethod
     def _reading(self, call: Callable[[Any], Answer], plan: Plan[Any] | None = None) -> Answer:
         """Call this with the rows open, of which a plan's sources are enough; errors are sealed.
 
-        The rows have `columns`, a `Columns`.
+        The rows have `columns`, a `Columns`, and a `concern`: what only a person can answer for in
+        reading them, such as "table: it is a view", or nothing.
         """
 
     @abstractmethod
@@ -187,13 +191,29 @@ class InDatabase(ABC):
         return None
 
     def check(self, plan: Plan[Any]) -> None:
-        """Ids by the types in the catalogue."""
-        if plan.schema.unit_column is not None:
-            self._reading(lambda rows: rows.columns.check_ids(plan))
+        """By the catalogue alone: what would be read, and the types of ids."""
+
+        def look(rows: Any) -> None:
+            self._refuse_unattested(rows)
+            rows.columns.check_ids(plan)
+
+        self._reading(look)
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum in one query, or batch by batch."""
-        return self._reading(lambda rows: self._sum(rows, plan, progress), plan)
+
+        def read(rows: Any) -> Result:
+            self._refuse_unattested(rows)
+            return self._sum(rows, plan, progress)
+
+        return self._reading(read, plan)
+
+    def _refuse_unattested(self, rows: Any) -> None:
+        if rows.concern and not self.attested_by:
+            raise RequestError(
+                f"{rows.concern}. Name a plain table, or let somebody who has read what it does "
+                "answer for it: --query-attested-by NAME (attested_by= in Python)"
+            )
 
 
 def missing_id_error(name: str) -> DataError:
