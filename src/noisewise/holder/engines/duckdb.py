@@ -42,6 +42,8 @@ from noisewise.holder.engines.base import (
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
 from noisewise.holder.engines.files import CsvSource, ParquetSource
 from noisewise.holder.engines.frame import FrameSource
+from noisewise.holder.engines.statements import Statement
+from noisewise.holder.engines.statements import duckdb as statements
 from noisewise.holder.rows import Plan, Progress
 
 _KINDS = {
@@ -66,6 +68,7 @@ class _Rows:
     # Where the relation lives and what it is in SQL; None if it is not ours to query
     connection: Any = None
     table: str | None = None
+    statement: Statement | None = None  # of a query, unless somebody answers for it
 
     @property
     def columns(self) -> Columns:
@@ -149,15 +152,24 @@ class ParquetInDuckDB(_DuckDBSource):
 class DatabaseSource(_DuckDBSource):
     """A table, view or query of a DuckDB database file, which is opened read-only."""
 
-    def __init__(self, path: Path, *, table: str | None = None, query: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        table: str | None = None,
+        query: str | None = None,
+        attested_by: str | None = None,
+    ) -> None:
         self._path = path
         self._table = table
         self._query = query
+        self._attested_by = attested_by
         self.description = f"{path.name} (DuckDB)"
 
     @contextmanager
     def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
         with _private_instance() as connection:
+            statement = None
             path = pushdown.text(str(self._path.absolute()))
             connection.execute(f"ATTACH {path} AS holder (READ_ONLY, TYPE duckdb)")
             connection.execute("USE holder")
@@ -168,10 +180,10 @@ class DatabaseSource(_DuckDBSource):
                 # The names of a query's columns are looked up before anything is charged, and
                 # those of another file may be cells: read_csv(..., skip=7, header=true).
                 connection.execute("SET enable_external_access = false")
-                query = _single_select(connection, self._query)
+                query, statement = _checked(connection, self._query, self._attested_by)
                 table = f"({query}\n)"  # the query may end in a comment
             relation = connection.sql(query)
-            yield _Rows(relation, list(relation.columns), connection, table)
+            yield _Rows(relation, list(relation.columns), connection, table, statement)
 
     def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
         if type(error).__name__ == "PermissionException":
@@ -227,20 +239,29 @@ class ArrowInDuckDB(_DuckDBSource):
 class LentSource(_DuckDBSource):
     """A relation of the caller's, or a table or query on a connection of the caller's."""
 
-    def __init__(self, lent: Any, *, table: str | None = None, query: str | None = None) -> None:
+    def __init__(
+        self,
+        lent: Any,
+        *,
+        table: str | None = None,
+        query: str | None = None,
+        attested_by: str | None = None,
+    ) -> None:
         self._lent = lent
         self._table = table
         self._query = query
+        self._attested_by = attested_by
         self.description = "DuckDB connection" if table or query else "DuckDB relation"
 
     @contextmanager
     def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
-        relation = self._lent
+        relation, statement = self._lent, None
         if self._query is not None:
-            relation = self._lent.sql(_single_select(self._lent, self._query))
+            query, statement = _checked(self._lent, self._query, self._attested_by)
+            relation = self._lent.sql(query)
         elif self._table is not None:
             relation = self._lent.sql(f"SELECT * FROM {pushdown.identifier(self._table)}")
-        yield _Rows(relation, list(relation.columns))
+        yield _Rows(relation, list(relation.columns), statement=statement)
 
     def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
         return f"data: the {self.description} cannot be read; try the same query in DuckDB itself"
@@ -304,6 +325,14 @@ def kind_of_type(duckdb_type: str) -> Kind:
     if duckdb_type.startswith(("date", "time", "interval")):
         return Kind.TIME
     return _KINDS.get(duckdb_type, Kind.OTHER)
+
+
+def _checked(connection: Any, query: str, attested_by: str | None) -> tuple[str, Statement | None]:
+    """The query to run, and what was read of it; as it is if somebody answers for it."""
+    if attested_by is not None:
+        return _single_select(connection, query), None
+    statement = statements.read(query, lambda sql: list(connection.sql(sql).fetchall()))
+    return statement.sql, statement
 
 
 def _single_select(connection: Any, query: str) -> str:

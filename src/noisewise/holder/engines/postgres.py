@@ -35,6 +35,8 @@ from noisewise.core.schema import Category
 from noisewise.holder.engines import pushdown
 from noisewise.holder.engines.base import Answer, Columns, InDatabase, Kind, Result, sealed
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
+from noisewise.holder.engines.statements import Statement
+from noisewise.holder.engines.statements import postgres as statements
 from noisewise.holder.rows import Plan, Progress
 
 # jit: compiled expressions start with many rows, so the test, which has few, would not see them.
@@ -79,6 +81,7 @@ class _Rows:
     connection: Any
     table: str
     columns: Columns
+    statement: Statement | None = None  # of a query, unless somebody answers for it
 
 
 class _RefusedError(Exception):
@@ -103,11 +106,13 @@ class PostgresSource(InDatabase):
         *,
         table: str | None = None,
         query: str | None = None,
+        attested_by: str | None = None,
         stream: bool = False,
     ) -> None:
         self._where = where
         self._table = table
         self._query = query
+        self._attested_by = attested_by
         self._stream = stream
         self.description = f"PostgreSQL ({'streaming' if stream else 'in the database'})"
 
@@ -131,8 +136,12 @@ class PostgresSource(InDatabase):
     @contextmanager
     def _open(self) -> Iterator[_Rows]:
         with self._connected() as connection, _read_only(connection):
+            statement = None
             if self._query is not None:
-                table = f"({_single_select(connection, self._query)}\n)"  # it may end in a comment
+                query = _single_select(connection, self._query)
+                if self._attested_by is None:
+                    statement = statements.read(query, connection, partial(_run, connection))
+                table = f"({query}\n)"  # it may end in a comment
             else:
                 assert self._table is not None
                 table = _known_table(connection, self._table)
@@ -141,7 +150,8 @@ class PostgresSource(InDatabase):
             labels = {int(oid): (name, category) for oid, name, category in rows}
             known = [labels[oid] for oid in types]
             kinds = [_CATEGORIES.get(cat) or _KINDS.get(name, Kind.OTHER) for name, cat in known]
-            yield _Rows(connection, table, Columns(names, [name for name, _ in known], kinds))
+            columns = Columns(names, [name for name, _ in known], kinds)
+            yield _Rows(connection, table, columns, statement)
 
     def _connected(self) -> Any:
         if not isinstance(self._where, str):
