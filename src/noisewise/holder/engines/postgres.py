@@ -63,6 +63,8 @@ from noisewise.core.schema import Category
 from noisewise.holder.engines import pushdown
 from noisewise.holder.engines.base import Answer, Columns, InDatabase, Kind, Result, sealed
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
+from noisewise.holder.engines.statements import Statement
+from noisewise.holder.engines.statements import postgres as statements
 from noisewise.holder.rows import Plan, Progress
 
 # The path comes first: with it the conversion to client_encoding is looked up.
@@ -210,7 +212,8 @@ class _Rows:
     connection: Any
     table: str
     columns: Columns
-    concern: str
+    statement: Statement | None = None  # of a query, unless somebody answers for it
+    concern: str = ""  # what only a person can answer for, unless somebody does
 
 
 class _RefusedError(Exception):
@@ -235,13 +238,13 @@ class PostgresSource(InDatabase):
         *,
         table: str | None = None,
         query: str | None = None,
-        stream: bool = False,
         attested_by: str | None = None,
+        stream: bool = False,
     ) -> None:
-        self.attested_by = attested_by
         self._where = where
         self._table = table
         self._query = query
+        self._attested_by = attested_by
         self._stream = stream
         self.description = f"PostgreSQL ({'streaming' if stream else 'in the database'})"
 
@@ -266,8 +269,12 @@ class PostgresSource(InDatabase):
     def _open(self) -> Iterator[_Rows]:
         with self._connected() as connection, _read_only(connection) as path:
             _check_built_ins(connection)
+            statement, oid, concern = None, None, ""
             if self._query is not None:
-                table, oid = f"({_single_select(connection, self._query)}\n)", None
+                query = _single_select(connection, self._query)
+                if self._attested_by is None:
+                    statement = statements.read(query, connection, partial(_run, connection))
+                table = f"({query}\n)"  # it may end in a comment
             else:
                 assert self._table is not None
                 table, oid = _known_table(connection, self._table, path)
@@ -277,12 +284,12 @@ class PostgresSource(InDatabase):
             labels = {int(oid): (name or "", category) for oid, name, category in rows}
             known = [labels[oid] for oid in types]
             kinds = [_CATEGORIES.get(cat) or _KINDS.get(name, Kind.OTHER) for name, cat in known]
-            concern = _concern(connection, relations, types)
-            if not self.attested_by:
+            if self._attested_by is None:
+                what = "table: it is" if self._query is None else "query: it reads"
+                concern = _concern(connection, what, relations, types)
                 _run(connection, _GUARDS)
             columns = Columns(names, [name for name, _ in known], kinds)
-            what = "table: it is" if self._query is None else "query: it reads"
-            yield _Rows(connection, table, columns, concern and f"{what} {concern}")
+            yield _Rows(connection, table, columns, statement, concern)
 
     def _connected(self) -> Any:
         if not isinstance(self._where, str):
@@ -487,11 +494,12 @@ def _relations(connection: Any, table: int | None) -> list[int]:
     return [table]
 
 
-def _concern(connection: Any, relations: list[int], types: list[int]) -> str:
+def _concern(connection: Any, what: str, relations: list[int], types: list[int]) -> str:
     """What only a person can answer for in these relations and types of columns, or nothing."""
     values = {"relations": relations, "types": list(set(types))}
     (facts,) = _run(connection, _FACTS, values)
-    return next((text for holds, text in zip(facts, _CONCERNS, strict=True) if holds), "")
+    found = (text for holds, text in zip(facts, _CONCERNS, strict=True) if holds)
+    return next((f"{what} {text}" for text in found), "")
 
 
 def _failure(error: Exception, *, is_query: bool) -> str:
