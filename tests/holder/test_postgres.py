@@ -345,7 +345,9 @@ def test_nothing_is_changed_even_by_a_function():
     """)
     for where in (postgres.server_url(), postgres.shared()):
         with pytest.raises(DataError, match="cannot be reached or read"):
-            open_source(where, **attested("SELECT public.note() AS x, 0.5 AS y")).sums(simple_plan())
+            open_source(where, **attested("SELECT public.note() AS x, 0.5 AS y")).sums(
+                simple_plan()
+            )
     assert sql("SELECT count(*) FROM diary") == [(0,)]
 
 

@@ -394,7 +394,8 @@ def _entries(connection: Any) -> list[_Entry]:
     columns = "internal, temporary, sql, database_name, schema_name"
     tables = f"SELECT false, {columns}, table_name FROM system.main.duckdb_tables()"
     views = f"SELECT true, {columns}, view_name FROM system.main.duckdb_views()"
-    rows = [*connection.execute(tables).fetchall(), *connection.execute(views).fetchall()]
+    # Not by `execute`, which would take the place of a result that the owner is reading.
+    rows = [*connection.sql(tables).fetchall(), *connection.sql(views).fetchall()]
     return [
         _Entry(tuple(path), _concern(is_view and not is_temporary, str(sql)))
         for is_view, is_internal, is_temporary, sql, *path in rows
@@ -428,7 +429,7 @@ def _known_table(connection: Any, wanted: str | None) -> _Entry:
 
 def _visible_table(connection: Any, wanted: str) -> _Entry:
     """The table or view that a connection means by this name: a temporary one, or of its schema."""
-    ((catalog, schema),) = connection.execute(
+    ((catalog, schema),) = connection.sql(
         "SELECT system.main.current_database(), system.main.current_schema()"
     ).fetchall()
     named = _named(_entries(connection), wanted)

@@ -20,9 +20,9 @@ send notices, sleep, or read whatever the role may read. What holds, and why:
 2. The SQL that sums or streams names the schema of every function, operator and type (`pushdown`),
    and is called with exactly the types that the built-in functions take. In pg_catalog itself only
    superusers can create anything, unless they granted that; `_BUILT_IN` looks for it.
-3. A table is found in the schemas of (1) before, and is from then on its schema and its name. Its
-   number is compared after the server has locked it, so another table that takes the name meanwhile
-   is noticed.
+3. A table is found in the schemas of (1), and is from then on its schema and its name. Once the
+   server has parsed the statement, and so locked what the name means, the name's number is compared
+   with what was found: another table that took the name meanwhile is noticed.
 4. Names don't help against code that is part of a table. It is looked for in the catalogue, in
    every relation that the parser locked for the statement and in all that inherit from them: views
    (their rules run functions, and put rows together in any way), row-level security, foreign
@@ -71,13 +71,15 @@ from noisewise.holder.rows import Plan, Progress
 # jit: compiled expressions start with many rows, so the test, which has few, would not see them.
 # extra_float_digits: before version 12, doubles lost digits in text without it.
 # client_min_messages: a function of the holder's may put values into notices.
+# row_security: with off, policies would be an error without words of ours.
 _SETTINGS = """
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL jit = off;
 SET LOCAL extra_float_digits = 3;
 SET LOCAL standard_conforming_strings = on;
 SET LOCAL client_encoding = 'UTF8';
-SET LOCAL client_min_messages = 'error'
+SET LOCAL client_min_messages = 'error';
+SET LOCAL row_security = on
 """
 
 # Runs with the role's own path: nothing in it may be a bare name.
@@ -95,6 +97,8 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
   AND ((c.relname::text = %(name)s AND n.oid = ANY(%(path)s))
        OR n.nspname || '.' || c.relname = %(name)s)
 """
+
+_NUMBER = "SELECT to_regclass(%s)::oid::int8"
 
 _LOCKED = """
 SELECT DISTINCT l.relation FROM pg_catalog.pg_locks AS l
@@ -279,7 +283,7 @@ class PostgresSource(InDatabase):
                 assert self._table is not None
                 table, oid = _known_table(connection, self._table, path)
             names, types = _described(connection, f"SELECT * FROM {table} AS t")
-            relations = _relations(connection, oid)
+            relations = _relations(connection, table, oid)
             rows = _run(connection, _TYPES, (list(set(types)),))
             labels = {int(oid): (name or "", category) for oid, name, category in rows}
             known = [labels[oid] for oid in types]
@@ -478,20 +482,22 @@ def _check_built_ins(connection: Any) -> None:
         )
 
 
-def _relations(connection: Any, table: int | None) -> list[int]:
+def _relations(connection: Any, table: str, oid: int | None) -> list[int]:
     """What the statement that was described last reads: this table, or all that a query names.
 
     The server locks what a statement reads when it parses it, through views, and until the
-    transaction ends. On a connection that is in a transaction already, there may be more of that.
+    transaction ends. So a name means from there on what it meant to the statement. (On a connection
+    that is in a transaction already, more may be locked than a query reads.)
     """
-    locked = [int(oid) for (oid,) in _run(connection, _LOCKED)]
-    if table is None:
+    if oid is None:
+        locked = [int(oid) for (oid,) in _run(connection, _LOCKED)]
         return [oid for oid in locked if oid >= _FIRST_OF_USERS]
-    if table not in locked:
+    ((now,),) = _run(connection, _NUMBER, (table,))
+    if now != oid:
         raise DataError(
             "table: another one took its name at this moment; look at it, and run again"
         )
-    return [table]
+    return [oid]
 
 
 def _concern(connection: Any, what: str, relations: list[int], types: list[int]) -> str:
