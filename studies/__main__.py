@@ -292,7 +292,9 @@ def attacks(
     mended = []
     for name, broken, skipped in carry_out():
         mended.append({"attack": name, "broken": broken, "skipped": skipped})
-        typer.echo(f"{name}: {f'BROKEN: {broken}' if broken else f'skipped, {skipped}' if skipped else 'held'}")
+        typer.echo(
+            f"{name}: {f'BROKEN: {broken}' if broken else f'skipped, {skipped}' if skipped else 'held'}"
+        )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         words = ["python", "-m", "studies", "attacks", *(["--quick"] if quick else [])]
