@@ -109,7 +109,7 @@ def test_the_contract_end_to_end(shell):
         ["people.parquet", "--engine", "duckdb"],
         ["people.csv", "--engine", "duckdb"],
         ["people.duckdb", "--table", "people"],
-        ["people.duckdb", "--query", "SELECT * FROM people WHERE true"],
+        ["people.duckdb", "--query", "SELECT * FROM people"],
     ],
 )
 def test_every_kind_of_source(shell, data):
@@ -471,7 +471,9 @@ def test_the_rehearsal_reads_what_the_release_would(shell):
     assert "100 rows" in shell(*check, "SELECT * FROM people")
     shell(*check, "SELECT NULL::DOUBLE AS age, region, income FROM people", code=4)
     assert "age" in shell.err
-    shell(*check, "SELECT * FROM people WHERE false", code=4)
+    shell(*check, "SELECT * FROM people WHERE false", code=2)
+    assert "--query-attested-by NAME" in shell.err
+    shell(*check, "SELECT * FROM people WHERE false", "--query-attested-by", "Ann", code=4)
     assert "no rows" in shell.err
     assert "spent epsilon 0" in shell("ledger", "show", "--ledger", "budget.db")
 

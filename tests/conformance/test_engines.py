@@ -219,12 +219,15 @@ READERS = {
     "duckdb-only-table": lambda t, d: open_source(in_database(t, d)),
     "duckdb-query": lambda t, d: open_source(in_database(t, d), query=SELECT),
     "connection-table": lambda t, _: open_source(lent(t), table="rows"),
-    "connection-query": lambda t, _: open_source(lent(t), query="SELECT * FROM rows; -- all"),
+    "connection-query": lambda t, _: open_source(
+        lent(t), query="SELECT * FROM rows; -- all", query_attested_by="the tests"
+    ),
     "relation": lambda t, _: open_source(lent(t).sql("SELECT * FROM rows")),
     "postgres-table": lambda t, _: open_source(*in_postgres(t), table=INJECTION),
     "postgres-stream": lambda t, _: open_source(*in_postgres(t), table=INJECTION, engine="stream"),
     "postgres-connection": lambda t, _: (
-        in_postgres(t) and open_source(postgres.shared(), query=SELECT)
+        in_postgres(t)
+        and open_source(postgres.shared(), query=SELECT.replace("FROM ", "FROM public."))
     ),
     "spark": lambda t, _: open_source(spark.frame(t)),
 }
@@ -1132,9 +1135,10 @@ def test_queries_that_fail_while_running(tmp_path):
     query = f"SELECT CAST(t AS DOUBLE) AS x, 0.5 AS y FROM (VALUES ('{CANARY}z')) v(t)"
     path = tmp_path / "rows.duckdb"
     duckdb.connect(str(path)).close()
+    attested = {"query": query, "query_attested_by": "the tests"}
     for source in (
-        open_source(path, query=query),
-        open_source(duckdb.connect(), query=query),
+        open_source(path, **attested),
+        open_source(duckdb.connect(), **attested),
         open_source(duckdb.connect().sql(query)),
     ):
         with pytest.raises(DataError) as caught:
@@ -1170,8 +1174,9 @@ def test_database_is_opened_read_only_and_only_selected_from(tmp_path):
         "COPY (SELECT 1) TO 'x'",
         "SELECT 1 -- \udcff",
     ):
-        with pytest.raises(RequestError, match="SELECT"):
-            open_source(path, query=query).sums(simple_plan())
+        for more in ({}, {"query_attested_by": "the tests"}):
+            with pytest.raises(RequestError, match="SELECT"):
+                open_source(path, query=query, **more).sums(simple_plan())
     for table in ("nothing", f"{INJECTION}; DROP TABLE x", "t(y) --"):
         with pytest.raises(DataError):
             open_source(path, table=table).sums(simple_plan())
@@ -1188,20 +1193,27 @@ def test_queries_may_end_as_they_like(query, tmp_path):
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE t AS SELECT 0.5::DOUBLE AS x, 1 AS y")
     rows = [] if "WHERE" in query else [{"x": 0.5, "y": 1}]
-    assert_exact(open_source(path, query=query), simple_plan(), rows)
-    with duckdb.connect(str(path)) as connection:
-        assert_exact(open_source(connection, query=query), simple_plan(), rows)
+    plan = plan_of(Schema("d", XY, "add_remove_one"), ["x"], "y")
+    for more in ({}, {"query_attested_by": "the tests"}):
+        assert_exact(open_source(path, query=query, **more), plan, rows)
+        with duckdb.connect(str(path)) as connection:
+            assert_exact(open_source(connection, query=query, **more), plan, rows)
 
 
 def test_columns_of_the_same_name_are_refused(tmp_path):
-    query = "SELECT 0.5 AS x, 0.25 AS x, 1 AS y"
-    duckdb.connect(str(tmp_path / "t.db")).close()
+    query = "SELECT x, x / 2 AS x, y FROM t"
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT 0.5 AS x, 1 AS y")
+    connection.execute(f"ATTACH '{tmp_path / 't.db'}' AS stored")
+    connection.execute("CREATE TABLE stored.t AS FROM t")
+    connection.execute("DETACH stored")
     frame = pd.DataFrame([[0.5, 0.25, 1.0]], columns=["x", "x", "y"])
     table = pa.Table.from_arrays([pa.array([1.0])] * 3, names=["x", "x", "y"])
     for data, options in (
         (tmp_path / "t.db", {"query": query}),
-        (duckdb.connect(), {"query": query}),
-        (duckdb.connect().sql(query), {}),
+        (tmp_path / "t.db", {"query": query, "query_attested_by": "the tests"}),
+        (connection, {"query": query}),
+        (connection.sql(query), {}),
         (frame, {}),
         (table, {}),
     ):

@@ -206,8 +206,11 @@ def test_parquet_files(column, engine, tmp_path):
 )
 def test_queries(query):
     connection = duckdb.connect()
-    connection.register("rows", pa.table({"age": ["30", WORD], "region": ["north", "south"]}))
-    assert_quiet(lambda: open_source(connection, query=query).sums(REQUEST.plan()))
+    connection.register("given", pa.table({"age": ["30", WORD], "region": ["north", "south"]}))
+    connection.execute("CREATE TABLE rows AS FROM given")
+    for more in ({}, {"query_attested_by": "the tests"}):
+        source = open_source(connection, query=query, **more)
+        assert_quiet(lambda source=source: source.sums(REQUEST.plan()))
 
 
 # ---------------------------------------------------------------------------------------------

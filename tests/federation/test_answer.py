@@ -1,7 +1,9 @@
 import itertools
+import json
 import logging
 from fractions import Fraction
 
+import duckdb
 import pytest
 
 import noisewise.federation.policy as module
@@ -201,3 +203,24 @@ def test_a_holder_says_its_name_if_it_has_one(tmp_path):
     assert answer("nonsense", policy)["name"] == "Hospital north"
     policy.write_text(policy.read_text().replace("Hospital north", "n" * 61))
     assert answer(proposal().to_text(), policy)["status"] == "refused"
+
+
+def test_only_the_holder_answers_for_a_query(tmp_path):
+    """In the policy; a proposal that does is none."""
+    policy = make_hospital(tmp_path)
+    with duckdb.connect(str(tmp_path / "patients.duckdb")) as connection:
+        connection.execute(
+            f"CREATE TABLE visits AS FROM read_csv('{tmp_path / 'patients.csv'}', header=true, "
+            "columns={'age': 'DOUBLE', 'severity': 'DOUBLE', 'emergency': 'VARCHAR', "
+            "'stay': 'DOUBLE'})"
+        )
+    text = policy.read_text("utf-8").replace("data: patients.csv", "data: patients.duckdb")
+    text += "query: SELECT DISTINCT * FROM visits\n"
+    policy.write_text(text, "utf-8")
+    by_stranger = json.dumps({**json.loads(ASKED), "query_attested_by": "Eve"})
+    assert answer(ASKED, policy) == REFUSED
+    assert answer(by_stranger, policy) == {**REFUSED, "code": "bad_proposal"}
+    assert charges(tmp_path) == []
+    policy.write_text(f"{text}query_attested_by: Dr. Lee\n", "utf-8")
+    assert answer(ASKED, policy)["status"] == "release"
+    assert [one.attested_by for one in account(tmp_path).charges] == ["Dr. Lee"]

@@ -399,3 +399,41 @@ def test_a_frame_without_an_end_is_refused(cluster):
     frame = cluster.readStream.format("rate").load()
     with pytest.raises(RequestError, match="streaming"):
         open_source(frame)
+
+
+# ---------------------------------------------------------------------------------------------
+# What others define
+
+
+def test_functions_of_the_session_have_no_part_in_sums(cluster, tmp_path):
+    """With the names of Spark's own: they are called where SQL calls them, and nowhere else."""
+    case = CASES["many levels"]()
+    table = with_ids(case, "text")
+    pq.write_table(table, tmp_path / "rows.parquet")
+    other = cluster.newSession()
+    other.conf.set("spark.sql.functionResolution.sessionOrder", "first")  # as it always was once
+    for name in ("abs", "hash", "coalesce", "isnan", "least", "floor", "sum", "count", "if"):
+        other.udf.register(name, lambda *_: 7, "bigint")
+    assert other.sql("SELECT abs(-1), hash('a')").first() == (7, 7)
+    frame = other.read.parquet(str(tmp_path / "rows.parquet"))
+    assert_exact(open_source(frame), case.plan(ids="who is it"), table.to_pylist())
+
+
+def test_a_view_of_the_catalogue_needs_somebody_who_answers_for_it(cluster):
+    cluster.sql("CREATE TABLE rows USING parquet AS SELECT 0.5D AS x, 0.5D AS y")
+    cluster.sql("CREATE VIEW repeated AS SELECT (SELECT max(x) FROM rows) AS x, y FROM rows")
+    cluster.sql("CREATE TEMPORARY VIEW own AS SELECT * FROM rows")
+    try:
+        refused = open_source("spark:repeated")
+        assert refused.column_names() == ["x", "y"]
+        for ask in (refused.check, refused.sums):
+            with pytest.raises(RequestError, match=r"it is a view.*--query-attested-by NAME"):
+                ask(simple_plan())
+        attested = open_source("spark:repeated", query_attested_by="A. Person")
+        for source in (attested, open_source("spark:rows"), open_source("spark:own")):
+            source.check(simple_plan())
+            assert_exact(source, simple_plan(), [{"x": 0.5, "y": 0.5}])
+    finally:
+        cluster.sql("DROP VIEW own")
+        cluster.sql("DROP VIEW repeated")
+        cluster.sql("DROP TABLE rows")

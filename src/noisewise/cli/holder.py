@@ -214,8 +214,10 @@ def ledger_show(ledger: Path, as_json: bool) -> None:
         console.print(account_line(each), markup=False, highlight=False)
         streams = any(record.charge.batch is not None for record in each.charges)
         columns = ("series", "batch") if streams else ()
-        asked = ("user", "purpose") if any(record.user for record in each.charges) else ()
-        table = Table("charged (UTC)", "status", "epsilon", "delta", *columns, "what", *asked)
+        asked = ["user", "purpose"] if any(record.user for record in each.charges) else []
+        asked += ["attested_by"] if any(record.attested_by for record in each.charges) else []
+        titles = (column.replace("_", " ") for column in asked)
+        table = Table("charged (UTC)", "status", "epsilon", "delta", *columns, "what", *titles)
         for record in each.charges:
             charge = record.charge
             table.add_row(

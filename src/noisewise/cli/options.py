@@ -202,6 +202,12 @@ SOURCE = (
     expert("engine", str, "auto, memory, stream, duckdb, postgres or spark.", default="auto"),
     TABLE,
     expert("query", str, "Query on a database's own tables, whose result is the rows."),
+    expert(
+        "query_attested_by",
+        str,
+        "Name of who answers for it, if noisewise can't tell, that each row of the query's result "
+        "depends on the rows of one unit alone; kept in the ledger.",
+    ),
     SPARK,
 )
 PASSPHRASE = expert("passphrase_file", Path, "File with the key's passphrase; else you are asked.")

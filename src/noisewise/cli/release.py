@@ -27,6 +27,7 @@ from noisewise.cli.options import (
     SUMMARY,
     asked,
     expert,
+    flag,
     out_option,
     shown,
     start_spark,
@@ -61,6 +62,7 @@ class Publication:
     engine: str
     table: str | None
     query: str | None
+    query_attested_by: str | None
     as_json: bool  # say it as JSON
     purpose: str = ""  # as `publish` takes it
     sign: SigningKey | None = None  # the same
@@ -69,7 +71,8 @@ class Publication:
     @property
     def source(self) -> dict[str, Any]:
         """How the rows are read."""
-        return {"engine": self.engine, "table": self.table, "query": self.query}
+        names = ("engine", "table", "query", "query_attested_by")
+        return {name: getattr(self, name) for name in names}
 
     def charge(self, request: Publishable[Any]) -> Charge:
         """What a ledger is asked for."""
@@ -151,6 +154,7 @@ def _partition(request: Request, schema: Schema, column: str, publication: Publi
                     ledger=budget,
                     out=publication.out,
                     engine=publication.engine,
+                    query_attested_by=publication.query_attested_by,
                     purpose=publication.purpose,
                     sign=publication.sign,
                     progress=progress,
@@ -192,8 +196,8 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, col
     except NoisewiseError:
         return
     command = ["noisewise", "schema", "check", "SCHEMA", "--data", shown(publication.data)]
-    for name in ("table", "query"):
-        command += [f"--{name}", publication.source[name]] if publication.source[name] else []
+    for name in ("table", "query", "query_attested_by"):
+        command += [flag(name), publication.source[name]] if publication.source[name] else []
     typer.echo(
         f"First release of '{dataset}': a charge is final once a row is read. Whether the data fit "
         f"is found out at no cost by: {shlex.join(command)}",

@@ -49,7 +49,8 @@ MAX_WAIT = 3600.0
 DEFAULT_REPLY_EVERY = 5.0
 
 _REQUIRED = ("data", "schema", "ledger", "rules")
-_OPTIONAL = ("name", "engine", "table", "query", "reply_every_seconds", "sign")
+_SOURCE = ("engine", "table", "query", "query_attested_by")
+_OPTIONAL = ("name", *_SOURCE, "reply_every_seconds", "sign")
 # The regression, the price and the noise of a rule, in the words of `make_request`.
 _RULE = tuple(name for name in inspect.signature(make_request).parameters if name != "schema")
 
@@ -80,6 +81,7 @@ class Policy:
     # As in `publish`
     table: str | None = None
     query: str | None = None
+    query_attested_by: str | None = None  # by the holder: no proposal can say so
     # Answers leave at multiples of this after the proposal came, so that the time they take says
     # little about the rows. 0 answers at once.
     reply_every_seconds: float = DEFAULT_REPLY_EVERY
@@ -113,7 +115,7 @@ class Policy:
     @property
     def source(self) -> dict[str, Any]:
         """How the rows are read."""
-        return {"engine": self.engine, "table": self.table, "query": self.query}
+        return {name: getattr(self, name) for name in _SOURCE}
 
     def charge(self, request: Request | RoundsRequest, ledger: Ledger | None = None) -> Charge:
         """What a ledger is asked for by a rule; a given one may know its words already."""
@@ -160,7 +162,7 @@ def _parse(document: Any, folder: Path) -> Policy:
         requests=tuple(_request(schema, rule, n, folder) for n, rule in enumerate(rules, 1)),
         reply_every_seconds=float(seconds),
         sign=read_key(folder / _text(given, "sign")) if "sign" in given else None,
-        **{key: _text(given, key) for key in ("engine", "table", "query", "name") if key in given},
+        **{key: _text(given, key) for key in (*_SOURCE, "name") if key in given},
     )
 
 

@@ -38,7 +38,9 @@ _ASSUMPTIONS = (
     "Nobody owns more rows than the privacy unit says, or, where rows are averaged by ids, has two "
     "ids; noisewise cannot see who owns a row.",
     "Bounds, levels and fill values were chosen without looking at the data.",
-    "Each row of a query's result comes from the rows of one unit.",
+    "Each row of a query's result depends on the rows of one unit alone. noisewise checks that on "
+    "the statement, except for releases where somebody answers for it (attested), and for those of "
+    "versions that did not check.",
     "The sizes of charges were not chosen in the light of earlier Releases; what is asked may be.",
     "The ledger is the only one for these people, and no older copy of it was put back.",
 )
@@ -189,6 +191,7 @@ def _release_lines(record: dict[str, Any]) -> list[str]:
         "Status": record["status"] + counts,
         "Asked": f"{record['reserved_at']} by {record['user'] or 'unknown'}",
         "Purpose": record["purpose"] or "not given",
+        "Attested": _attested(record["attested_by"]),
         "Settled": record["settled_at"] or "not yet",
         "Series, batch": ", ".join(filter(None, (record["series"], record["batch"]))),
         "Epsilon, delta": f"{record['epsilon']}, {record['delta']}",
@@ -200,6 +203,12 @@ def _release_lines(record: dict[str, Any]) -> list[str]:
     }
     table = [f"| {key} | {_escaped(value)} |" for key, value in rows.items() if value]
     return [f"Charge {record['charge_id']}:", "", "| item | value |", "|---|---|", *table, ""]
+
+
+def _attested(name: str) -> str:
+    """Return what somebody answers for, or nothing."""
+    words = "that each row that was read depends on the rows of one unit alone, which noisewise "
+    return f"by {name}: {words}did not check" if name else ""
 
 
 def _flat(value: Any) -> str:

@@ -150,6 +150,7 @@ def publish_partition(
     ledger: Ledger | str | Path,
     out: str | Path | None = None,
     engine: str = "auto",
+    query_attested_by: str | None = None,
     purpose: str = "",
     sign: SigningKey | str | Path | None = None,
     progress: Callable[[int, int | None], None] | None = None,
@@ -159,7 +160,7 @@ def publish_partition(
     Parameters
     ----------
     partition : Partition
-    data, ledger, engine, purpose, sign, progress
+    data, ledger, engine, query_attested_by, purpose, sign, progress
         As in `publish`.
     out : path, optional
         A folder for the Releases, which is made if need be.
@@ -181,9 +182,14 @@ def publish_partition(
         for path in files:
             check_writable(path)
         plan, read = partition.plan(), {"table": partition.table, "query": partition.query}
-        source = check_columns(plan, data, engine=engine, **read)
+        source = check_columns(
+            plan, data, engine=engine, query_attested_by=query_attested_by, **read
+        )
         budget = stack.enter_context(_opened(ledger))
-        reservations = budget.reserve_all(partition.charges, purpose=purpose)
+        attested_by = query_attested_by or ""
+        reservations = budget.reserve_all(
+            partition.charges, purpose=purpose, attested_by=attested_by
+        )
         texts = [one.published for one in reservations if one.published is not None]
         repeated = bool(texts)  # the ledger insists on all or none
         if not repeated:

@@ -70,6 +70,7 @@ def publish(
     engine: str = "auto",
     table: str | None = None,
     query: str | None = None,
+    query_attested_by: str | None = None,
     purpose: str = "",
     sign: SigningKey | str | Path | None = None,
     progress: Callable[[int, int | None], None] | None = None,
@@ -90,7 +91,10 @@ def publish(
         Where to write the Release; written atomically.
     engine : {"auto", "memory", "stream", "duckdb", "postgres", "spark"}
     table, query : str, optional
-        What to read from a database.
+        What to read from a database. Each row of a query's result must depend on the rows of one
+        unit alone: that is checked on the statement, before anything else.
+    query_attested_by : str, optional
+        Who answers for it that this is so, if noisewise can't tell; kept in the ledger.
     purpose : str
         Why it is released: kept with the charge in the ledger, not in the Release.
     sign : SigningKey or path, optional
@@ -113,7 +117,8 @@ def publish(
     date = today()  # before rows are read: a signature must not say how long that took
     if out is not None:
         check_writable(Path(out))
-    source = check_columns(request, data, engine=engine, table=table, query=query)
+    read = {"table": table, "query": query, "query_attested_by": query_attested_by}
+    source = check_columns(request, data, engine=engine, **read)
     with _opened(ledger) as budget:
         request = as_charged(request, budget, table=table, query=query)
         charge = request.charge(table=table, query=query)
@@ -125,7 +130,7 @@ def publish(
             n = _public_rows(data, source)
             if n is not None:
                 request.check_rows(n)
-        reservation = budget.reserve(charge, purpose=purpose)
+        reservation = budget.reserve(charge, purpose=purpose, attested_by=query_attested_by or "")
         if reservation.published is not None:
             text, repeated = reservation.published, True
         else:
@@ -242,9 +247,11 @@ def check_columns(
     engine: str,
     table: str | None,
     query: str | None,
+    query_attested_by: str | None = None,
 ) -> Source:
     """Open the data and see that the request's columns are there. Reads no row."""
-    source = open_source(data, engine=engine, table=table, query=query)
+    read = {"table": table, "query": query, "query_attested_by": query_attested_by}
+    source = open_source(data, engine=engine, **read)
     positions(source.column_names(), request.sources)
     source.check(request.plan() if isinstance(request, Publishable) else request)
     return source

@@ -214,6 +214,7 @@ def check_data(
     engine: str = "auto",
     table: str | None = None,
     query: str | None = None,
+    query_attested_by: str | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> int:
     """Read every declared column once, as a release would, and discard what was read.
@@ -223,7 +224,8 @@ def check_data(
     undeclared levels and no fill value, and says nothing about its rows; there is one for no rows,
     too, where their number is public.
     """
-    source = open_source(data, engine=engine, table=table, query=query)
+    read = {"table": table, "query": query, "query_attested_by": query_attested_by}
+    source = open_source(data, engine=engine, **read)
     names = source.column_names()
     for name in ReadAll(schema).sources:
         if name not in names:

@@ -25,14 +25,21 @@ _NO_TABLES = "table, query: only databases and connections have tables"
 
 
 def open_source(
-    data: Any, *, engine: Engine | str = "auto", table: str | None = None, query: str | None = None
+    data: Any,
+    *,
+    engine: Engine | str = "auto",
+    table: str | None = None,
+    query: str | None = None,
+    query_attested_by: str | None = None,
 ) -> Source:
     """Find the engine for a table. Reads no rows.
 
     A path ends in .parquet, .csv, .duckdb or .db; the address of a PostgreSQL server begins with
     postgresql://; a table or path that Spark reads begins with spark:. Connections are DuckDB's or
     psycopg's, relations DuckDB's, data frames also Spark's. From a database `table` names a table
-    or view, and `query` is a single SELECT; a file with only one table needs neither.
+    or view, and `query` is a single SELECT; a file with only one table needs neither. Each row of
+    a query's result must depend on the rows of one unit alone (`engines.statements`), unless
+    somebody answers for it by name (`query_attested_by`).
 
     ``auto`` streams Parquet and CSV files through Arrow and NumPy, which is faster than DuckDB and
     keeps memory constant (`benchmarks/release.py` measures both); it leaves databases and Spark to
@@ -45,6 +52,11 @@ def open_source(
         )
     if table is not None and query is not None:
         raise RequestError("table, query: give one of them, not both")
+    named = query is not None or table is not None or is_server(data)
+    if query_attested_by is not None and not named:
+        raise RequestError("query_attested_by: there is no query or table to answer for")
+    if query_attested_by is not None and not query_attested_by.strip():
+        raise RequestError("query_attested_by: it is empty; give the name of who answers for it")
     if type(data).__module__.partition(".")[0] == "narwhals":
         data = data.to_native()  # it has an engine of its own, perhaps
     if _is_spark(data):
@@ -54,19 +66,19 @@ def open_source(
                 "table, query: the name of Spark's table comes after spark:; give a query a name "
                 "by CREATE VIEW, or give its frame from Python"
             )
-        return _open_spark(data)
+        return _open_spark(data, query_attested_by)
     if is_server(data) or _is_psycopg(data):
         _only(engine, ("auto", "postgres", "stream"), "a PostgreSQL server")
-        return _open_server(data, table, query, stream=engine == "stream")
+        return _open_server(data, table, query, query_attested_by, stream=engine == "stream")
     if isinstance(data, str | PathLike):
-        return _open_file(Path(data), cast("Engine", engine), table, query)
+        return _open_file(Path(data), cast("Engine", engine), table, query, query_attested_by)
     if _is_duckdb(data, "DuckDBPyConnection"):
         _only(engine, ("auto", "duckdb"), "a DuckDB connection")
         if table is None and query is None:
             raise RequestError("table: name the table or view of the connection, or give a query")
         from noisewise.holder.engines.duckdb import LentSource
 
-        return LentSource(data, table=table, query=query)
+        return LentSource(data, table=table, query=query, attested_by=query_attested_by)
     if table is not None or query is not None:
         raise RequestError(_NO_TABLES)
     if _is_duckdb(data, "DuckDBPyRelation"):
@@ -96,11 +108,11 @@ def _is_spark(data: Any) -> bool:
     return ("DataFrame", ["pyspark", "sql"]) in bases
 
 
-def _open_spark(data: Any) -> Source:
+def _open_spark(data: Any, attested_by: str | None) -> Source:
     _check_pyspark()
     from noisewise.holder.engines.spark import SparkSource
 
-    return SparkSource(data)
+    return SparkSource(data, attested_by=attested_by)
 
 
 def start_spark_session(settings: Mapping[str, str]) -> None:
@@ -120,7 +132,9 @@ def _check_pyspark() -> None:
         ) from None
 
 
-def _open_server(data: Any, table: str | None, query: str | None, *, stream: bool) -> Source:
+def _open_server(
+    data: Any, table: str | None, query: str | None, attested_by: str | None, *, stream: bool
+) -> Source:
     if table is None and query is None:
         raise RequestError("table: name the table or view of the server, or give a query")
     try:
@@ -131,7 +145,7 @@ def _open_server(data: Any, table: str | None, query: str | None, *, stream: boo
         ) from None
     from noisewise.holder.engines.postgres import PostgresSource
 
-    return PostgresSource(data, table=table, query=query, stream=stream)
+    return PostgresSource(data, table=table, query=query, attested_by=attested_by, stream=stream)
 
 
 def _is_psycopg(data: Any) -> bool:
@@ -140,7 +154,9 @@ def _is_psycopg(data: Any) -> bool:
     return ("Connection", "psycopg") in bases
 
 
-def _open_file(path: Path, engine: Engine, table: str | None, query: str | None) -> Source:
+def _open_file(
+    path: Path, engine: Engine, table: str | None, query: str | None, attested_by: str | None
+) -> Source:
     kind = _FILES.get(path.suffix.lower())
     if kind is None:
         # It may be meant as an address, with a password in it.
@@ -152,7 +168,7 @@ def _open_file(path: Path, engine: Engine, table: str | None, query: str | None)
         _only(engine, ("auto", "duckdb"), "a DuckDB database")
         from noisewise.holder.engines.duckdb import DatabaseSource
 
-        return DatabaseSource(path, table=table, query=query)
+        return DatabaseSource(path, table=table, query=query, attested_by=attested_by)
     if table is not None or query is not None:
         raise RequestError(_NO_TABLES)
     _only(engine, ("auto", "stream", "duckdb"), f"a {path.suffix} file")

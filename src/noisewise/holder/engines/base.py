@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from noisewise.core.errors import DataError, NoisewiseError
+from noisewise.core.errors import DataError, NoisewiseError, RequestError
 from noisewise.core.schema import Category, Column
 from noisewise.holder.rows import Plan, Progress
 
@@ -160,14 +160,16 @@ class Columns(NamedTuple):
 
 
 class InDatabase(ABC):
-    """A source whose rows are in a database, with a catalogue that says what they hold."""
+    """A source whose rows are in a database, with a catalogue that says what they hold.
+
+    Open rows have `columns`, a `Columns`. Unless somebody answers for them by name, they also have
+    `statement`, what was read of a query, and `concern`, what only a person can answer for in
+    reading them (such as "table: it is a view").
+    """
 
     @abstractmethod
     def _reading(self, call: Callable[[Any], Answer], plan: Plan[Any] | None = None) -> Answer:
-        """Call this with the rows open, of which a plan's sources are enough; errors are sealed.
-
-        The rows have `columns`, a `Columns`.
-        """
+        """Call this with the rows open, of which a plan's sources are enough; errors are sealed."""
 
     @abstractmethod
     def _sum(self, rows: Any, plan: Plan[Result], progress: Progress | None) -> Result:
@@ -187,13 +189,33 @@ class InDatabase(ABC):
         return None
 
     def check(self, plan: Plan[Any]) -> None:
-        """Ids by the types in the catalogue."""
-        if plan.schema.unit_column is not None:
-            self._reading(lambda rows: rows.columns.check_ids(plan))
+        """Ids by the types in the catalogue, and whether the schema allows a query."""
+        self._reading(lambda rows: _check_rows(rows, plan))
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum in one query, or batch by batch."""
-        return self._reading(lambda rows: self._sum(rows, plan, progress), plan)
+
+        def read(rows: Any) -> Result:
+            _check_rows(rows, plan)
+            return self._sum(rows, plan, progress)
+
+        return self._reading(read, plan)
+
+
+def _check_rows(rows: Any, plan: Plan[Any]) -> None:
+    if rows.concern:
+        raise RequestError(unattested(rows.concern))
+    rows.columns.check_ids(plan)
+    if rows.statement is not None:
+        rows.statement.check(plan.schema)
+
+
+def unattested(concern: str) -> str:
+    """The message where only a person can answer for what reading a table does."""
+    return (
+        f"{concern}. Name a plain table, or let somebody who knows what it does answer for it by "
+        "name: --query-attested-by NAME (in Python query_attested_by=), which the ledger keeps"
+    )
 
 
 def missing_id_error(name: str) -> DataError:

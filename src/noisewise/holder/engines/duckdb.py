@@ -4,11 +4,26 @@ Files are read by a private, in-memory DuckDB instance; databases are attached t
 value map and the sums run there as one query (`pushdown`). A connection or relation that the caller
 owns is only read from: DuckDB streams its rows, and they are summed here, as those of files.
 
-There is a reason for that. The query is right only if DuckDB does not trust the statistics in
-Parquet files: by the Parquet specification minimum and maximum leave out NaN, DuckDB concludes
-that there is none (https://github.com/duckdb/duckdb/issues/25521), and `isnan` is "optimised" to
-false. The optimiser's use of statistics is therefore turned off, and that setting belongs to a
-whole instance: it is not ours to change in somebody else's. Raw columns are not affected.
+**No macro changes what is summed.** A database file may define macros with the names of built-in
+functions and operators, and in its own catalog (``USE``) they come first. So a file is attached
+without becoming the default, its tables are named with catalog and schema, and the SQL that sums
+says `system.main` of every function (`pushdown`), where nobody can create anything. Types can't be
+shadowed: DuckDB refuses a type with the name of a built-in one. A generated column or a view may
+still call a macro: such tables are refused unless somebody answers for them by name. If somebody
+does for a query, it runs with the file as default, as it was written; the sums around it call
+functions by their whole names. The test of `pushdown` runs every time, in the instance and with the
+path of the sums themselves.
+
+From a connection of the caller's come bare columns and casts, which call no function, and what is
+asked of its catalogue has whole names as well. Its views are refused like a file's. Temporary views
+and relations are the caller's own code, as a data frame is: what they compute is not looked into.
+
+There is a reason why those are not summed by a query. It is right only if DuckDB does not trust the
+statistics in Parquet files: by the Parquet specification minimum and maximum leave out NaN, DuckDB
+concludes that there is none (https://github.com/duckdb/duckdb/issues/25521), and `isnan` is
+"optimised" to false. The optimiser's use of statistics is therefore turned off, and that setting
+belongs to a whole instance: it is not ours to change in somebody else's. Raw columns are not
+affected.
 
 Very wide designs are streamed as well (thousands of sums a row are work for BLAS, not for SQL), and
 so is everything that is not a sum of products of columns (`pushdown.can_be_pushed_down`).
@@ -20,7 +35,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +56,8 @@ from noisewise.holder.engines.base import (
 from noisewise.holder.engines.batches import batch_rows, column_readers, sum_batches
 from noisewise.holder.engines.files import CsvSource, ParquetSource
 from noisewise.holder.engines.frame import FrameSource
+from noisewise.holder.engines.statements import Statement
+from noisewise.holder.engines.statements import duckdb as statements
 from noisewise.holder.rows import Plan, Progress
 
 _KINDS = {
@@ -66,6 +82,8 @@ class _Rows:
     # Where the relation lives and what it is in SQL; None if it is not ours to query
     connection: Any = None
     table: str | None = None
+    statement: Statement | None = None  # of a query, unless somebody answers for it
+    concern: str = ""  # what only a person can answer for, unless somebody does
 
     @property
     def columns(self) -> Columns:
@@ -89,7 +107,11 @@ class _DuckDBSource(InDatabase):
     def _sum(self, rows: _Rows, plan: Plan[Result], progress: Progress | None) -> Result:
         held = rows.columns
         indices = held.checked(plan)
-        if rows.table is None or not pushdown.can_be_pushed_down(plan) or not _is_trusted():
+        if (
+            rows.table is None
+            or not pushdown.can_be_pushed_down(plan)
+            or not _is_trusted(rows.connection)
+        ):
             return _streamed(rows, plan, indices, progress)
         run = rows.connection.execute
         about = held, indices, rows.table, pushdown.DUCKDB
@@ -149,29 +171,42 @@ class ParquetInDuckDB(_DuckDBSource):
 class DatabaseSource(_DuckDBSource):
     """A table, view or query of a DuckDB database file, which is opened read-only."""
 
-    def __init__(self, path: Path, *, table: str | None = None, query: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        table: str | None = None,
+        query: str | None = None,
+        attested_by: str | None = None,
+    ) -> None:
         self._path = path
         self._table = table
         self._query = query
+        self._attested_by = attested_by
         self.description = f"{path.name} (DuckDB)"
 
     @contextmanager
     def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
         with _private_instance() as connection:
+            statement, concern = None, ""
             path = pushdown.text(str(self._path.absolute()))
             connection.execute(f"ATTACH {path} AS holder (READ_ONLY, TYPE duckdb)")
-            connection.execute("USE holder")
+            # The names of a query's columns are looked up before anything is charged, and those of
+            # another file may be cells: read_csv(..., skip=7, header=true).
+            if self._query is not None or self._attested_by is None:
+                connection.execute("SET enable_external_access = false")
             if self._query is None:
-                table = pushdown.identifier(_known_table(connection, self._table))
+                entry = _known_table(connection, self._table)
+                table, concern = entry.sql, "" if self._attested_by else entry.concern
                 query = f"SELECT * FROM {table}"
             else:
-                # The names of a query's columns are looked up before anything is charged, and
-                # those of another file may be cells: read_csv(..., skip=7, header=true).
-                connection.execute("SET enable_external_access = false")
-                query = _single_select(connection, self._query)
+                if self._attested_by is not None:
+                    connection.execute("USE holder")
+                query, statement = _checked(connection, self._query, self._attested_by)
                 table = f"({query}\n)"  # the query may end in a comment
             relation = connection.sql(query)
-            yield _Rows(relation, list(relation.columns), connection, table)
+            names = list(relation.columns)
+            yield _Rows(relation, names, connection, table, statement, concern)
 
     def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
         if type(error).__name__ == "PermissionException":
@@ -227,20 +262,31 @@ class ArrowInDuckDB(_DuckDBSource):
 class LentSource(_DuckDBSource):
     """A relation of the caller's, or a table or query on a connection of the caller's."""
 
-    def __init__(self, lent: Any, *, table: str | None = None, query: str | None = None) -> None:
+    def __init__(
+        self,
+        lent: Any,
+        *,
+        table: str | None = None,
+        query: str | None = None,
+        attested_by: str | None = None,
+    ) -> None:
         self._lent = lent
         self._table = table
         self._query = query
+        self._attested_by = attested_by
         self.description = "DuckDB connection" if table or query else "DuckDB relation"
 
     @contextmanager
     def _open(self, plan: Plan[Any] | None) -> Iterator[_Rows]:
-        relation = self._lent
+        relation, statement, concern = self._lent, None, ""
         if self._query is not None:
-            relation = self._lent.sql(_single_select(self._lent, self._query))
+            query, statement = _checked(self._lent, self._query, self._attested_by)
+            relation = self._lent.sql(query)
         elif self._table is not None:
-            relation = self._lent.sql(f"SELECT * FROM {pushdown.identifier(self._table)}")
-        yield _Rows(relation, list(relation.columns))
+            entry = _visible_table(self._lent, self._table)
+            relation = self._lent.sql(f"SELECT * FROM {entry.sql}")
+            concern = "" if self._attested_by else entry.concern
+        yield _Rows(relation, list(relation.columns), statement=statement, concern=concern)
 
     def _failure(self, error: Exception, plan: Plan[Any] | None = None) -> str:
         return f"data: the {self.description} cannot be read; try the same query in DuckDB itself"
@@ -261,13 +307,11 @@ def _private_instance() -> Iterator[Any]:
             yield connection
 
 
-@cache
-def _is_trusted() -> bool:
-    """Whether the installed DuckDB passes the test; asked once a process."""
-    with _private_instance() as connection:
-        trusted = pushdown.agrees_with_numpy(
-            pushdown.DUCKDB, lambda query: connection.execute(query).fetchall()
-        )
+def _is_trusted(connection: Any) -> bool:
+    """Whether the instance passes the test."""
+    trusted = pushdown.agrees_with_numpy(
+        pushdown.DUCKDB, lambda query: connection.execute(query).fetchall()
+    )
     if not trusted:
         pushdown.warn_of_streaming("version of DuckDB")
     return trusted
@@ -306,6 +350,14 @@ def kind_of_type(duckdb_type: str) -> Kind:
     return _KINDS.get(duckdb_type, Kind.OTHER)
 
 
+def _checked(connection: Any, query: str, attested_by: str | None) -> tuple[str, Statement | None]:
+    """The query to run, and what was read of it; as it is if somebody answers for it."""
+    if attested_by is not None:
+        return _single_select(connection, query), None
+    statement = statements.read(query, lambda sql: list(connection.sql(sql).fetchall()))
+    return statement.sql, statement
+
+
 def _single_select(connection: Any, query: str) -> str:
     """The query without its final semicolon; a single SELECT, so that nothing is changed."""
 
@@ -325,19 +377,71 @@ def _single_select(connection: Any, query: str) -> str:
     return query
 
 
-def _known_table(connection: Any, wanted: str | None) -> str:
-    """The table or view of this name, or the only one. DuckDB takes any other name for a file's."""
-    rows = connection.execute(
-        "SELECT table_name FROM information_schema.tables "
-        "WHERE table_catalog = 'holder' AND table_schema = 'main'"
-    ).fetchall()
-    names = [str(name) for (name,) in rows]
+@dataclass(frozen=True)
+class _Entry:
+    """A table or view of a catalogue."""
+
+    path: tuple[str, str, str]  # catalog, schema and name
+    concern: str  # what only a person can answer for, or nothing
+
+    @property
+    def sql(self) -> str:
+        return ".".join(pushdown.identifier(part) for part in self.path)
+
+
+def _entries(connection: Any) -> list[_Entry]:
+    """All tables and views that aren't DuckDB's own."""
+    columns = "internal, temporary, sql, database_name, schema_name"
+    tables = f"SELECT false, {columns}, table_name FROM system.main.duckdb_tables()"
+    views = f"SELECT true, {columns}, view_name FROM system.main.duckdb_views()"
+    # Not by `execute`, which would take the place of a result that the owner is reading.
+    rows = [*connection.sql(tables).fetchall(), *connection.sql(views).fetchall()]
+    return [
+        _Entry(tuple(path), _concern(is_view and not is_temporary, str(sql)))
+        for is_view, is_internal, is_temporary, sql, *path in rows
+        if not is_internal
+    ]
+
+
+def _concern(is_view: bool, sql: str) -> str:
+    """Of a table that was made by this SQL. (The words may stand in a name or a default, too.)"""
+    if is_view:
+        return "table: it is a view, which may put one person into many rows"
+    if "GENERATED ALWAYS" in sql.upper():
+        return "table: it has generated columns, which may call macros when they are read"
+    return ""
+
+
+def _known_table(connection: Any, wanted: str | None) -> _Entry:
+    """The file's table or view of this name, or the only one."""
+    entries = [one for one in _entries(connection) if one.path[:2] == ("holder", "main")]
     if wanted is None:
-        if len(names) != 1:
+        if len(entries) != 1:
             raise RequestError(
                 "table: the database has not exactly one table; name one, or a query"
             )
-        return names[0]
-    if wanted.casefold() not in [name.casefold() for name in names]:
+        return entries[0]
+    named = _named(entries, wanted)
+    if not named:
         raise DataError("table: the database has no table or view of this name; check the name")
-    return wanted
+    return named[0]
+
+
+def _visible_table(connection: Any, wanted: str) -> _Entry:
+    """The table or view that a connection means by this name: a temporary one, or of its schema."""
+    ((catalog, schema),) = connection.sql(
+        "SELECT system.main.current_database(), system.main.current_schema()"
+    ).fetchall()
+    named = _named(_entries(connection), wanted)
+    for place in (("temp", "main"), (catalog, schema)):
+        for entry in named:
+            if entry.path[:2] == place:
+                return entry
+    raise DataError(
+        "table: the connection has no table or view of this name in its current schema; check the "
+        "name, or register the object first"
+    )
+
+
+def _named(entries: list[_Entry], wanted: str) -> list[_Entry]:
+    return [one for one in entries if one.path[2].casefold() == wanted.casefold()]

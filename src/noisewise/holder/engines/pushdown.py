@@ -2,13 +2,20 @@
 
 The query has one step for every step of `noisewise.holder.rows.values`:
 
-    raw    doubles, or positions among the declared levels, from whatever the columns hold
+    keys   doubles, or what levels are compared with: the bytes of text, true or false
+    codes  (only with categories) their positions among the declared levels
     grid   integers on the row grid, and whether a value was missing without a fill
     ball   (only for the ball) features scaled down
     sums   exact SUMs of products of BIGINTs
 
 How that is said to a database is its `Dialect`'s matter. Products are written as the Gram matrix
 has them, so that DuckDB computes a common factor once.
+
+**Nothing in the query can be redefined.** Databases let their users define functions, operators and
+types, also ones with the names of built-in ones, and what a bare name means depends on a path of
+schemas. So no function or operator is called by its bare name: `Dialect.call` and `Dialect.infix`
+say whose it is. What is left is grammar (CASE, CAST, COALESCE, IS NULL, AND, GREATEST and LEAST in
+PostgreSQL, comparisons in DuckDB), which nobody can redefine.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -85,8 +92,12 @@ class SumQuery:
     def _steps(self) -> tuple[str, str]:
         """All steps but the last, and the name of what they make."""
         step = self._sql.step
-        steps = [f"raw AS ({step(self._raw(), self._table)})"]
-        steps.append(f"grid AS ({step(self._grid(), 'raw')})")
+        steps = [f"keys AS ({step(self._keys(), self._table)})"]
+        last = "keys"
+        if any(isinstance(column, Category) for column in self._declared):
+            steps.append(f"codes AS ({step(self._codes(), last)})")
+            last = "codes"
+        steps.append(f"grid AS ({step(self._grid(), last)})")
         last = "grid"
         if self._grids[0].radius is not None:
             steps.append(f"factors AS ({step('*, ' + self._factors(), 'grid')})")
@@ -113,10 +124,17 @@ class SumQuery:
             )
         return Sums(count, values)
 
-    def _raw(self) -> str:
+    def _keys(self) -> str:
         parts = zip(self._columns, self._declared, self._kinds, strict=True)
         return ", ".join(
-            f"{_raw(*part, self._sql)} AS v{source}" for source, part in enumerate(parts)
+            f"{_key(*part, self._sql)} AS v{source}" for source, part in enumerate(parts)
+        )
+
+    def _codes(self) -> str:
+        parts = zip(self._declared, self._kinds, strict=True)
+        return ", ".join(
+            f"{_code(f'v{source}', *part, self._sql)} AS v{source}"
+            for source, part in enumerate(parts)
         )
 
     def _grid(self) -> str:
@@ -133,33 +151,34 @@ class SumQuery:
         return ", ".join(out)
 
     def _factors(self) -> str:
-        out, double = [], self._sql.double
+        out, sql = [], self._sql
         for part, grid in enumerate(self._grids):
             assert grid.radius is not None
-            square = " + ".join(f"w{part}_{j} * w{part}_{j}" for j in _places(grid)[:-1])
-            root = f"sqrt(CAST({square} AS {self._sql.double_type}))"
-            factor = f"({double(grid.radius)} / {root}) * {double(BALL_MARGIN)}"
-            out.append(
-                f"CASE WHEN {square} > {grid.radius**2} THEN {factor} ELSE {double(1)} END "
-                f"AS f{part}"
-            )
+            names = [f"w{part}_{j}" for j in _places(grid)[:-1]]
+            square = _chain(sql, "+", [sql.infix(name, "*", name) for name in names])
+            root = sql.call("sqrt", f"CAST({square} AS {sql.double_type})")
+            shrunk = sql.infix(sql.double(grid.radius), "/", root)
+            factor = sql.infix(shrunk, "*", sql.double(BALL_MARGIN))
+            too_far = sql.infix(square, ">", sql.integer(grid.radius**2))
+            out.append(f"CASE WHEN {too_far} THEN {factor} ELSE {sql.double(1)} END AS f{part}")
         return ", ".join(out)
 
     def _ball(self) -> str:
-        out = [f"m{source}" for source in range(len(self._declared))]
+        out, sql = [f"m{source}" for source in range(len(self._declared))], self._sql
         for part, grid in enumerate(self._grids):
             *features, target = (f"w{part}_{j}" for j in _places(grid))
             for name in features:
-                shrunk = f"trunc(CAST({name} AS {self._sql.double_type}) * f{part})"
-                out.append(f"CAST({shrunk} AS BIGINT) AS {name}")
+                product = sql.infix(f"CAST({name} AS {sql.double_type})", "*", f"f{part}")
+                shrunk = sql.call("trunc", product)
+                out.append(f"CAST({shrunk} AS {sql.integer_type}) AS {name}")
             out.append(target)
         return ", ".join(out)
 
     def _sums(self) -> str:
-        out = ["count(*)"]
-        out += [f"bool_or(m{source})" for source in range(len(self._declared))]
+        out, sql = [self._sql.call("count", "*")], self._sql
+        out += [sql.call("bool_or", f"m{source}") for source in range(len(self._declared))]
         for part, statistic in enumerate(self._plan.statistics):
-            out += [self._sql.total(_product(part, m)) for m in _distinct(statistic)]
+            out += [sql.total(_product(part, m, sql)) for m in _distinct(statistic)]
         return ", ".join(out)
 
 
@@ -212,22 +231,30 @@ def _places(grid: RowGrid) -> range:
     return range(1, len(grid.columns) + 1)
 
 
-def _raw(column: str, declared: Column, kind: Kind, sql: Dialect) -> str:
-    if not isinstance(declared, Category):
+def _key(column: str, declared: Column, kind: Kind, sql: Dialect) -> str:
+    if not isinstance(declared, Category) or kind.numeric:
         return sql.number(column, kind)
+    return sql.text_key(column) if kind is Kind.TEXT else column
+
+
+def _code(key: str, declared: Column, kind: Kind, sql: Dialect) -> str:
+    if not isinstance(declared, Category):
+        return key
     if kind is Kind.NOTHING:
-        return "CAST(NULL AS INTEGER)"
+        return f"CAST(NULL AS {sql.integer_type})"
     if kind is Kind.TEXT:
-        column = sql.text_key(column)
         levels = [sql.level_key(level) for level in declared.levels]
     elif kind is Kind.TRUTH:
         levels = [level if level in ("true", "false") else "" for level in declared.levels]
     else:
-        column = sql.number(column, kind)
         numbers = level_numbers(declared)
         levels = ["" if math.isnan(number) else sql.double(number) for number in numbers]
-    whens = " ".join(f"WHEN {level} THEN {code}" for code, level in enumerate(levels) if level)
-    return f"CASE {column} {whens} END"
+    whens = " ".join(
+        f"WHEN {sql.infix(key, '=', level)} THEN {sql.integer(code)}"
+        for code, level in enumerate(levels)
+        if level
+    )
+    return f"CASE {whens} END"
 
 
 def _missing(value: str, is_category: bool, sql: Dialect) -> str:
@@ -238,12 +265,14 @@ def _on_grid(place: GridColumn, grid: RowGrid, fill_code: int | None, sql: Diale
     value, one = f"v{place.source}", grid.one
     if place.code is not None:
         if fill_code is not None:
-            value = f"coalesce({value}, {fill_code})"
-        return f"CASE WHEN {value} = {place.code} THEN {one}::BIGINT ELSE 0::BIGINT END"
+            value = f"coalesce({value}, {sql.integer(fill_code)})"
+        is_level = sql.infix(value, "=", sql.integer(place.code))
+        return f"CASE WHEN {is_level} THEN {sql.integer(one)} ELSE {sql.integer(0)} END"
     rounded = sql.on_grid(value, place.centre, place.scale, one)
     if place.fill is None:
         return rounded
-    return f"CASE WHEN {_missing(value, False, sql)} THEN {place.fill}::BIGINT ELSE {rounded} END"
+    missing = _missing(value, False, sql)
+    return f"CASE WHEN {missing} THEN {sql.integer(place.fill)} ELSE {rounded} END"
 
 
 def _varying(monomial: Monomial) -> Monomial:
@@ -255,10 +284,15 @@ def _distinct(statistic: Summed) -> list[Monomial]:
     return list(dict.fromkeys(v for m in statistic.entries if (v := _varying(m))))
 
 
-def _product(part: int, monomial: Monomial) -> str:
+def _product(part: int, monomial: Monomial, sql: Dialect) -> str:
     factors = [f"w{part}_{index}" for index in monomial]
-    pairs = [" * ".join(factors[start : start + 2]) for start in range(0, len(factors), 2)]
-    return " * ".join(f"({pair})" for pair in pairs)
+    pairs = [_chain(sql, "*", factors[start : start + 2]) for start in range(0, len(factors), 2)]
+    return _chain(sql, "*", pairs)
+
+
+def _chain(sql: Dialect, operator: str, values: Sequence[str]) -> str:
+    """All values joined by an operator, from the left."""
+    return reduce(lambda left, right: sql.infix(left, operator, right), values)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -355,7 +389,9 @@ def _awkward(lower: float, upper: float) -> list[float | None]:
 def _cell(value: float | str | None, dialect: Dialect) -> str:
     if value is None:
         return "NULL"
-    return f"CAST({text(value)} AS VARCHAR)" if isinstance(value, str) else dialect.double(value)
+    if isinstance(value, str):
+        return f"CAST({text(value)} AS {dialect.text_type})"
+    return dialect.double(value)
 
 
 # --- what a database must provide -----------------------------------------------------------------
@@ -383,11 +419,29 @@ class Dialect(ABC):
         Are fenced off where an optimiser would copy an expression into each of its uses: in
         PostgreSQL a value would be rounded again for every sum that it is in.
 
-    BIGINT, CASE, `floor`, `trunc`, `sqrt`, `coalesce` and `bool_or` are taken for granted.
+    names
+        Mean the database's own functions, operators and types, whatever its users define.
+
+    CASE, CAST, COALESCE, `floor`, `trunc`, `sqrt` and `bool_or` are taken for granted.
     """
 
-    # The type of IEEE 754 doubles, on which -, *, +, / and sqrt are correctly rounded
+    # The types of IEEE 754 doubles, on which -, *, +, / and sqrt are correctly rounded, of integers
+    # of 64 bits, and of text
     double_type: str
+    integer_type: str
+    text_type: str
+
+    @abstractmethod
+    def call(self, function: str, *arguments: str) -> str:
+        """A call of the database's own function of this name."""
+
+    @abstractmethod
+    def infix(self, left: str, operator: str, right: str) -> str:
+        """The database's own operator of this name (+, -, *, /, =, <, >, <=, >=) between these."""
+
+    def integer(self, value: int) -> str:
+        """A literal of `integer_type`."""
+        return f"CAST({value} AS {self.integer_type})"
 
     def double(self, value: float) -> str:
         """A literal that is read back as exactly this double."""
@@ -437,6 +491,17 @@ def text(value: str) -> str:
 
 class _DuckDB(Dialect):
     double_type = "DOUBLE"
+    integer_type = "BIGINT"
+    text_type = "VARCHAR"
+
+    def call(self, function: str, *arguments: str) -> str:
+        return f"system.main.{function}({', '.join(arguments)})"
+
+    def infix(self, left: str, operator: str, right: str) -> str:
+        # Arithmetic is a function's, and a macro may be called "+". Comparisons are grammar.
+        if operator in ("+", "-", "*", "/"):
+            return self.call(identifier(operator), left, right)
+        return f"({left} {operator} {right})"
 
     def number(self, column: str, kind: Kind) -> str:
         if kind is Kind.DECIMAL:
@@ -446,58 +511,86 @@ class _DuckDB(Dialect):
         return f"CAST({column} AS DOUBLE)"
 
     def text_key(self, column: str) -> str:
-        return f"encode(CAST({column} AS VARCHAR))"
+        return self.call("encode", f"CAST({column} AS VARCHAR)")
 
     def level_key(self, level: str) -> str:
-        return f"encode({text(level)})"
+        return self.call("encode", text(level))
 
     def is_nan(self, value: str) -> str:
-        return f"isnan({value})"
+        return self.call("isnan", value)
 
     def on_grid(self, value: str, centre: float, scale: float, one: int) -> str:
-        moved = f"({value} - {self.double(centre)}) * {self.double(scale)} + {self.double(0.5)}"
-        clipped = f"least(greatest(floor({moved}), {self.double(-one)}), {self.double(one)})"
-        return f"CAST({clipped} AS BIGINT)"
+        moved = self.infix(value, "-", self.double(centre))
+        scaled = self.infix(moved, "*", self.double(scale))
+        floor = self.call("floor", self.infix(scaled, "+", self.double(0.5)))
+        clipped = self.call("greatest", floor, self.double(-one))
+        return f"CAST({self.call('least', clipped, self.double(one))} AS BIGINT)"
 
     def total(self, product: str) -> str:
-        return f"sum({product})"  # a HUGEINT
+        return self.call("sum", product)  # a HUGEINT
 
     def step(self, columns: str, table: str) -> str:
         return f"SELECT {columns} FROM {table}"
 
 
 class _PostgreSQL(Dialect):
-    double_type = "double precision"
+    double_type = "pg_catalog.float8"
+    integer_type = "pg_catalog.int8"
+    text_type = "pg_catalog.text"
+
+    # All functions that `call` is asked for, here and where rows are streamed, by the types that
+    # they are called with: nothing fits these better than a function of exactly these types.
+    functions = (
+        "abs(numeric)",
+        "bool_or(boolean)",
+        "convert_to(text, name)",
+        "count()",
+        "floor(double precision)",
+        "sqrt(double precision)",
+        "sum(bigint)",
+        "trim_scale(numeric)",
+        "trunc(double precision)",
+    )
 
     # The smallest decimal number that rounds to infinity, and the largest that rounds to 0: half
     # a step beyond the last double, and half of the first. Ties go to even ones, which these are.
     _TO_INFINITY = str(2**1024 - 2**970)
     _TO_ZERO = "0." + str(5**1075).zfill(1075)  # 2**-1075
 
+    def call(self, function: str, *arguments: str) -> str:
+        return f"pg_catalog.{function}({', '.join(arguments)})"
+
+    def infix(self, left: str, operator: str, right: str) -> str:
+        return f"({left} OPERATOR(pg_catalog.{operator}) {right})"
+
     def number(self, column: str, kind: Kind) -> str:
         if kind is Kind.TRUTH:
-            column = f"CAST({column} AS integer)"
+            column = f"CAST({column} AS pg_catalog.int4)"
         cast = f"CAST({column} AS {self.double_type})"
         if kind is not Kind.DECIMAL:
             return cast
         # The cast goes through text and is correctly rounded, but for doubles that don't exist it
         # is an error. For `numeric`, too, NaN is the largest number.
+        nan = self.infix(column, "=", "CAST('NaN' AS pg_catalog.numeric)")
+        high = self.infix(column, ">=", self._TO_INFINITY)
+        low = self.infix(column, "<=", f"(-{self._TO_INFINITY})")
+        zero = self.infix(self.call("abs", column), "<=", self._TO_ZERO)
         return (
-            f"CASE WHEN {column} = 'NaN' THEN {cast} "
-            f"WHEN {column} >= {self._TO_INFINITY} THEN {self.double(float('inf'))} "
-            f"WHEN {column} <= -{self._TO_INFINITY} THEN {self.double(float('-inf'))} "
-            f"WHEN abs({column}) <= {self._TO_ZERO} THEN {self.double(0)} ELSE {cast} END"
+            f"CASE WHEN {nan} THEN {cast} WHEN {high} THEN {self.double(float('inf'))} "
+            f"WHEN {low} THEN {self.double(float('-inf'))} "
+            f"WHEN {zero} THEN {self.double(0)} ELSE {cast} END"
         )
 
     def text_key(self, column: str) -> str:
-        return f"convert_to(CAST({column} AS text), 'UTF8')"
+        name = "CAST('UTF8' AS pg_catalog.name)"
+        return self.call("convert_to", f"CAST({column} AS {self.text_type})", name)
 
     def level_key(self, level: str) -> str:
         # In hexadecimal digits it is right in any encoding, and may hold what text may not.
-        return f"CAST('\\x{level.encode().hex()}' AS bytea)"
+        return f"CAST('\\x{level.encode().hex()}' AS pg_catalog.bytea)"
 
     def is_nan(self, value: str) -> str:
-        return f"{value} = {self.double(float('nan'))}"
+        return self.infix(value, "=", self.double(float("nan")))
 
     def on_grid(self, value: str, centre: float, scale: float, one: int) -> str:
         """Comparisons that keep overflow and underflow away, and change no result.
@@ -510,19 +603,22 @@ class _PostgreSQL(Dialect):
         nothing overflows, and no product becomes 0.
         """
         width, step = 2 * one / scale, 0.125 / scale
-        v, lit = value, self.double
-        moved = f"({v} - {lit(centre)}) * {lit(scale)} + {lit(0.5)}"
+        v, lit, infix, whole = value, self.double, self.infix, self.integer
+        scaled = infix(infix(v, "-", lit(centre)), "*", lit(scale))
+        floor = self.call("floor", infix(scaled, "+", lit(0.5)))
+        above, below = infix(v, ">", lit(centre + width)), infix(v, "<", lit(centre - width))
+        near = f"{infix(v, '>', lit(centre - step))} AND {infix(v, '<', lit(centre + step))}"
         # Neither NULL nor NaN comes this far: they are found before, and an error or filled.
-        clipped = f"least(greatest(CAST(floor({moved}) AS bigint), {-one}), {one})"
+        floor = f"CAST({floor} AS {self.integer_type})"
+        clipped = f"least(greatest({floor}, {whole(-one)}), {whole(one)})"
         return (
-            f"CASE WHEN {v} > {lit(centre + width)} THEN {one} "
-            f"WHEN {v} < {lit(centre - width)} THEN {-one} "
-            f"WHEN {v} > {lit(centre - step)} AND {v} < {lit(centre + step)} THEN 0 "
-            f"ELSE {clipped} END"
+            f"CASE WHEN {above} THEN {whole(one)} WHEN {below} THEN {whole(-one)} "
+            f"WHEN {near} THEN {whole(0)} ELSE {clipped} END"
         )
 
     def total(self, product: str) -> str:
-        return f"CAST(sum({product}) AS text)"  # of a `numeric`: bigints are added up in 128 bits
+        # Of a `numeric`: bigints are added up in 128 bits.
+        return f"CAST({self.call('sum', product)} AS {self.text_type})"
 
     def step(self, columns: str, table: str) -> str:
         # OFFSET 0 fences as MATERIALIZED does, and writes no row to a temporary file of the
@@ -531,4 +627,4 @@ class _PostgreSQL(Dialect):
 
 
 DUCKDB: Dialect = _DuckDB()
-POSTGRESQL: Dialect = _PostgreSQL()
+POSTGRESQL = _PostgreSQL()

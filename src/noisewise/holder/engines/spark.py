@@ -22,6 +22,12 @@ models that are fitted to blocks of rows, the rows themselves.
 quote nothing (noisewise's own) come back as a result, and are raised by the driver; any other is
 replaced, in the worker, by one with fixed words. What Spark reports on the driver is replaced too.
 
+**Nobody's functions.** A session may have temporary functions with the names of built-in ones, and
+a catalogue permanent ones. Nothing here calls a function by name: columns are taken by position,
+cast, and handed to Python. The functions of a view that is stored in the catalogue are somebody
+else's: it is refused unless somebody answers for it by name. A frame, and a temporary view, are the
+caller's own code: what they compute is not looked into.
+
 **What workers need** is Spark's own Python side (NumPy, PyArrow) and this package's code, and Numba
 for ids and block summaries. Before anything is charged, a small job tells whether they have it: the
 same version, the same integers from awkward values, and the plan's own sums of no rows.
@@ -41,7 +47,7 @@ import pyarrow as pa
 from noisewise._version import __version__
 from noisewise.core.errors import DataError, NoisewiseError, RequestError
 from noisewise.core.schema import Category
-from noisewise.holder.engines.base import Answer, Columns, Kind, Result, sealed
+from noisewise.holder.engines.base import Answer, Columns, Kind, Result, sealed, unattested
 from noisewise.holder.engines.batches import column_readers, octets_of, spelling_of
 from noisewise.holder.rows import Plan, Progress
 from noisewise.holder.rows.units import in_one_spelling
@@ -81,14 +87,15 @@ class SparkSource:
     """A Spark data frame, or a table or path that Spark reads.
 
     Of texts, "spark:" and the name of a table or view, or a path of Parquet or ORC files (which has
-    a slash in it, or ends in .parquet or .orc).
+    a slash in it, or ends in .parquet or .orc). `attested_by` is who answers for a view.
     """
 
-    def __init__(self, data: Any) -> None:
-        frame = sealed(lambda: _opened(data), _NO_TABLE, Exception)
+    def __init__(self, data: Any, *, attested_by: str | None = None) -> None:
+        frame, is_view = sealed(lambda: _opened(data), _NO_TABLE, Exception)
         if frame.isStreaming:
             raise RequestError("data: a streaming frame of Spark has no end; write it to a table")
         self._frame = frame
+        self._is_refused = is_view and attested_by is None
         self.description = "Spark"
 
     def column_names(self) -> list[str]:
@@ -111,11 +118,13 @@ class SparkSource:
 
     def check(self, plan: Plan[Any]) -> None:
         """Ids by Spark's own type, and whether workers have what the plan needs."""
+        self._check_view()
         self._columns().check_ids(plan)
         _check_workers(self._frame.sparkSession, plan)
 
     def sums(self, plan: Plan[Result], progress: Progress | None = None) -> Result:
         """Sum on the workers, and join here."""
+        self._check_view()
         held = self._columns()
         indices = held.checked(plan)
         kinds = [held.kinds[index] for index in indices]
@@ -125,6 +134,12 @@ class SparkSource:
         if progress is not None:
             progress(total.n)
         return total.result()
+
+    def _check_view(self) -> None:
+        if self._is_refused:
+            raise RequestError(
+                unattested("data: it is a view, which may put one person into many rows")
+            )
 
     def _partial_sums(self, plan: Plan[Any], indices: Sequence[int], kinds: Sequence[Kind]) -> Any:
         """A frame with one row for each partition."""
@@ -178,9 +193,10 @@ def start_session(settings: Mapping[str, str]) -> Any:
     return sealed(start, message, Exception)
 
 
-def _opened(data: Any) -> Any:
+def _opened(data: Any) -> tuple[Any, bool]:
+    """The frame, and whether it is a view of the catalogue's."""
     if not isinstance(data, str):
-        return data
+        return data, False
     name = data[len(PREFIX) :]
     ending = name.rpartition(".")[2].casefold()
     if ending in ("csv", "json", "txt", "gz", "xml", "avro"):
@@ -190,10 +206,10 @@ def _opened(data: Any) -> Any:
         )
     session = start_session({})
     if ending == "orc":
-        return session.read.orc(name)
+        return session.read.orc(name), False
     if ending in ("parquet", "pq") or "/" in name:
-        return session.read.parquet(name)
-    return session.table(name)
+        return session.read.parquet(name), False
+    return session.table(name), session.catalog.getTable(name).tableType == "VIEW"
 
 
 def _kind(name: str) -> Kind:

@@ -186,11 +186,11 @@ class Ledger:
                 remaining_after=None if refused else afterwards.remaining_epsilon,
             )
 
-    def reserve(self, charge: Charge, *, purpose: str = "") -> Reservation:
+    def reserve(self, charge: Charge, *, purpose: str = "", attested_by: str = "") -> Reservation:
         """Count a charge against its cap, before any row is read.
 
-        The purpose is why it is asked for; it is kept with the time and the user's name in the
-        audit trail only.
+        The purpose is why it is asked for, and `attested_by` who answers for the query or table
+        that is read; they are kept with the time and the user's name in the audit trail only.
 
         Raises
         ------
@@ -200,16 +200,20 @@ class Ledger:
         RequestError
             The event costs more than the charge's epsilon and delta.
         """
-        return self.reserve_all([charge], purpose=purpose)[0]
+        return self.reserve_all([charge], purpose=purpose, attested_by=attested_by)[0]
 
-    def reserve_all(self, charges: Sequence[Charge], *, purpose: str = "") -> list[Reservation]:
+    def reserve_all(
+        self, charges: Sequence[Charge], *, purpose: str = "", attested_by: str = ""
+    ) -> list[Reservation]:
         """Count several charges in one transaction: all of them, or none.
 
         They belong together, as the parts of a partition do, and are published together: a
         RequestError if some of them have a Release already, and others don't.
         """
+        if attested_by:
+            attested_by = usable_name("query_attested_by", attested_by)
         with self._file.transaction(write=True) as book:
-            reserved = [self._charge(book, charge, purpose) for charge in charges]
+            reserved = [self._charge(book, charge, purpose, attested_by) for charge in charges]
             _check_together([one.published is not None for one in reserved])
             return reserved
 
@@ -315,7 +319,7 @@ class Ledger:
         if charge.series is not None and content is not None:
             check_content(book.account(charge.dataset), charge, content)
             kept = fingerprint(content)
-        book.publish(record, release_text, kept)
+        book.publish(record, release_text, kept, reservation.attested_by)
         return release_text
 
     def _current(self, book: Book, reservation: Reservation) -> ChargeRecord:
@@ -335,7 +339,9 @@ class Ledger:
             )
         return record
 
-    def _charge(self, book: Book, charge: Charge, purpose: str = "") -> Reservation:
+    def _charge(
+        self, book: Book, charge: Charge, purpose: str = "", attested_by: str = ""
+    ) -> Reservation:
         """Find the charge of this request or add it to the book."""
         account = book.account(charge.dataset)
         known = account.find(charge.request_key)
@@ -344,7 +350,7 @@ class Ledger:
         if account.cap is None:
             raise BudgetError(no_cap(self._file.path, book, account, charge))
         if known is not None and known.charge.same_terms(charge):
-            return Reservation(charge, known.charge_id, None, True)
+            return Reservation(charge, known.charge_id, None, True, attested_by)
         if known is not None:
             # The same request at another price, say after an upgrade that calibrates better. The
             # old charge would pay for the wrong event, and keeping both would count one release
@@ -354,8 +360,9 @@ class Ledger:
         reason = refusal(self._file.path, account, charge)
         if reason is not None:
             raise BudgetError(reason)
-        charge_id = book.append("reserve", charge_to_json(charge) | asked_to_json(purpose))
-        return Reservation(charge, charge_id, None, False)
+        asked = asked_to_json(purpose, attested_by)
+        charge_id = book.append("reserve", charge_to_json(charge) | asked)
+        return Reservation(charge, charge_id, None, False, attested_by)
 
 
 def _check_together(done: Sequence[bool]) -> None:

@@ -161,6 +161,7 @@ class Reservation:
     # The charge was left pending by an earlier run, which was interrupted or whose data did not fit
     # (or another process runs it right now)
     resumed: bool
+    attested_by: str = ""  # who answers for the query or table that is read now
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,8 @@ class ChargeRecord:
     void_reason: str | None = None
     user: str = ""  # empty in entries from before these were kept
     purpose: str = ""
+    # Who answers for the query or table that was read: that its rows are each of one unit's rows
+    attested_by: str = ""
     fingerprint: Mapping[str, Any] | None = field(default=None, repr=False)  # of a batch's rows
     kept: tuple[str, ...] = field(default=(), repr=False)  # parts that are drawn, in order
 
@@ -202,6 +205,7 @@ class ChargeRecord:
             "void_reason": self.void_reason,
             "user": self.user,
             "purpose": self.purpose,
+            "attested_by": self.attested_by,
         }
 
 
@@ -224,8 +228,11 @@ def charge_to_json(charge: Charge) -> dict[str, Any]:
     }
 
 
-def asked_to_json(purpose: str) -> dict[str, str]:
-    """Return who asks and why, for the same entry. It says nothing about which request it is."""
+def asked_to_json(purpose: str, attested_by: str = "") -> dict[str, str]:
+    """Return who asks, why, and who answers for what is read, for the same entry.
+
+    It says nothing about which request it is.
+    """
     purpose = purpose.strip()
     if not purpose.isprintable() or len(purpose) > 500:
         raise RequestError("purpose: give at most 500 printable characters on one line.")
@@ -233,7 +240,9 @@ def asked_to_json(purpose: str) -> dict[str, str]:
         user = getpass.getuser()
     except (ImportError, KeyError, OSError):  # no name in the environment, and none for the number
         user = "unknown"
-    return {"user": user[:100] if user.isprintable() else "unknown", "purpose": purpose}
+    asked = {"user": user[:100] if user.isprintable() else "unknown", "purpose": purpose}
+    # Only where somebody does, so that entries of other charges stay as they were.
+    return {**asked, "attested_by": attested_by} if attested_by else asked
 
 
 def charge_from_json(body: dict[str, Any]) -> Charge:

@@ -372,11 +372,14 @@ class Book:
         self._entries, self._hash = seq, digest
         return seq
 
-    def publish(self, record: ChargeRecord, text: str, kept: Mapping[str, Any] | None) -> None:
+    def publish(
+        self, record: ChargeRecord, text: str, kept: Mapping[str, Any] | None, attested_by: str
+    ) -> None:
         """Store the text of a Release, and turn its charge from pending to published.
 
-        `kept` is the fingerprint of the rows of a batch. Only where there is one, so that entries
-        of other charges stay as they were.
+        `kept` is the fingerprint of the rows of a batch, and `attested_by` who answers for what was
+        read. Only where there is one, so that entries of other charges stay as they were; the
+        latter only if it isn't whom the charge names.
         """
         assert self._connection is not None
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -384,7 +387,9 @@ class Book:
             "INSERT INTO release (charge_id, text) VALUES (?, ?)", (record.charge_id, text)
         )
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
-        more = {} if kept is None else {"fingerprint": kept}
+        more: dict[str, Any] = {} if kept is None else {"fingerprint": kept}
+        if attested_by != record.attested_by:
+            more["attested_by"] = attested_by
         self.append("publish", {**body, "release_sha256": digest, **more})
 
     def keep(self, record: ChargeRecord, text: str) -> None:
@@ -417,10 +422,8 @@ class Book:
             account.cap = Fraction(body["epsilon"]), Fraction(body["delta"])
             return
         if kind == "reserve":
-            charge = charge_from_json(body)
-            account.records[seq] = ChargeRecord(
-                seq, charge, time, user=body.get("user", ""), purpose=body.get("purpose", "")
-            )
+            asked = {name: body.get(name, "") for name in ("user", "purpose", "attested_by")}
+            account.records[seq] = ChargeRecord(seq, charge_from_json(body), time, **asked)
             return
         record = account.records[body["charge_id"]]
         if kind == "keep" and record.status == "pending" and body["number"] == len(record.kept):
@@ -436,6 +439,7 @@ class Book:
             release_sha256=body.get("release_sha256"),
             void_reason=body.get("reason"),
             fingerprint=body.get("fingerprint"),
+            attested_by=body.get("attested_by", record.attested_by),
         )
 
 
