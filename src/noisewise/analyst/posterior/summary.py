@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import BasePosterior, rows_in_words
-from noisewise.analyst.posterior.file import Groups, dataset
+from noisewise.analyst.posterior.file import Arrays, Groups, dataset
 from noisewise.analyst.posterior.numbers import SummaryTable
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
 from noisewise.analyst.posterior.statements import bounds_on_one, read_statement
@@ -278,7 +278,7 @@ class SummaryPosterior(BasePosterior):
         return {"release": self.release.to_text()}
 
     @classmethod
-    def from_groups(cls, data: Groups, document: dict[str, Any]) -> SummaryPosterior:
+    def from_groups(cls, data: Arrays, document: dict[str, Any]) -> SummaryPosterior:
         """Read the Release back."""
         return cls(SummaryRelease.from_text(document["release"]))
 
