@@ -72,12 +72,12 @@ class Fit:
         """Read back what `asdict` and JSON made of it, and refuse everything else."""
         kinds = get_type_hints(cls)
         if not isinstance(words, dict) or not words.keys() <= kinds.keys():
-            raise ReleaseError("info is not what a fit writes")
+            raise ReleaseError("info: not as `fit` writes it; the file is damaged or was edited")
         info = cls(**{name: typed(value, kinds[name], name) for name, value in words.items()})
         each = {len(getattr(info, name)) for name in cls._EACH}
         each_or_none = {len(getattr(info, name)) for name in cls._EACH_OR_NONE} - {0}
         if each | each_or_none != {len(info.n)}:
-            raise ReleaseError("info is not about the same Releases throughout")
+            raise ReleaseError("info: its entries are about different numbers of Releases")
         return info
 
 
@@ -97,7 +97,7 @@ def typed(value: Any, kind: Any, where: str) -> Any:
             return value
     elif type(value) is kind and (kind is not int or abs(value) <= MAX_INTEGER):
         return value
-    raise ReleaseError(f"{where} is not what a fit writes")
+    raise ReleaseError(f"{where}: not as `fit` writes it; the file is damaged or was edited")
 
 
 def origins(releases: Sequence[Any]) -> dict[str, Any]:

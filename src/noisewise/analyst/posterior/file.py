@@ -152,7 +152,8 @@ def load_posterior(path: str | Path) -> Any:
         If the file isn't a posterior of noisewise, or is damaged.
     """
     if not Path(path).is_file():
-        what = "a folder" if Path(path).is_dir() else "no such file"
+        exists, folder = Path(path).exists(), Path(path).is_dir()
+        what = "a folder" if folder else "no regular file" if exists else "no such file"
         raise ReleaseError(f"{path}: there is {what}; give the file that `fit` wrote")
     try:
         document, data = _read(path)
@@ -161,6 +162,8 @@ def load_posterior(path: str | Path) -> Any:
         return getattr(module, _CLASSES[kind]).from_groups(data, document)
     except NoisewiseError as error:
         raise ReleaseError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ReleaseError(f"{path}: cannot be read: {error.strerror}; check the path") from None
     except Exception:
         # What a document says is taken apart in many ways; none of their errors helps a user.
         raise ReleaseError(
@@ -171,10 +174,12 @@ def load_posterior(path: str | Path) -> Any:
 
 def _read(path: str | Path) -> tuple[dict[str, Any], Arrays]:
     with hdf5.Reader(path) as reader:
-        # A Release is text of several lines, which its own reader checks.
-        document = parse_json(
-            reader.text(_ATTRIBUTE), nan=True, longest=hdf5.MAX_TEXT, unchecked=("release",)
-        )
+        text = reader.text(_ATTRIBUTE)
+        try:
+            # A Release is text of several lines, which its own reader checks.
+            document = parse_json(text, nan=True, longest=hdf5.MAX_TEXT, unchecked=("release",))
+        except ReleaseError as error:
+            hdf5.refuse(str(error).removeprefix("release: "))
         return document, reader.arrays()
 
 
@@ -202,7 +207,7 @@ def shaped(values: NDArray[Any] | None, *shape: int | None, finite: bool = True)
     if values is None or not fits:
         raise ReleaseError("the draws do not fit the model")
     if finite and not np.isfinite(values).all():
-        raise ReleaseError("the draws are no numbers")
+        raise ReleaseError("the draws are not all finite numbers")
     return values
 
 

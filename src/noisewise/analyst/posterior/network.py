@@ -618,7 +618,7 @@ class NetworkPosterior(FittedPosterior):
         theta = np.concatenate([parts[i] for i in range(len(layout.nodes))], axis=-1)
         info = NetworkFit.read(document["info"])
         if not all(1 / 512 <= scale <= MAX_SCALE for scale in info.noise_scales):
-            raise ReleaseError("noise_scales are not what a fit writes")
+            raise ReleaseError("noise_scales: not as `fit` writes them; the file was edited")
         extra = {
             name: shaped(data[name].get(name), *shape, theta.shape[-1])
             for name, shape in (

@@ -170,7 +170,7 @@ def _observed(read: Mapping[str, FloatArray], size: int) -> dict[str, FloatArray
         with np.errstate(over="ignore", invalid="ignore"):
             away = (released - expected)[spread > 0] / spread[spread > 0]
         if not away.size or not all(np.isfinite(x).all() for x in (away, *compared)):
-            raise ReleaseError("the released sums are no numbers")
+            raise ReleaseError("the released sums are not all finite numbers")
     return dict(read)
 
 
