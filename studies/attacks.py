@@ -1,4 +1,4 @@
-"""Attacks on the holder's side, at random points: kills, races, damage, forgery, neighbours.
+"""Attacks at random points: kills, races, damage, forgery, neighbours.
 
 Kills and races run the real command in processes of their own. They are forked from one that has
 imported everything and opened nothing, so that a kill falls into the work and not into the imports.
@@ -16,6 +16,7 @@ import shutil
 import signal
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +26,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import h5py
 import numpy as np
 
+from noisewise.analyst.fit import fit
+from noisewise.analyst.posterior.file import load_posterior
+from noisewise.analyst.report import render
 from noisewise.cli.main import app
 from noisewise.core.composition import satisfies
 from noisewise.core.document import digest_of
@@ -42,6 +47,7 @@ from noisewise.holder.publish import publish
 from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.requests.regression import Request, exact_values, make_request
 from noisewise.holder.requests.summary import make_summary_request
+from studies.mended import files
 
 COLUMNS: dict[str, Column] = {
     "age": Number(18, 90),
@@ -58,6 +64,11 @@ PEOPLE = {
     "income": [1000.0 * (11 * i % 200) for i in range(ROWS)],
 }
 LEFTOVERS = "*noisewise-*"
+LONGEST = 20.0  # seconds of the processor for a small file of posterior draws and a report on it
+ODD: list[Any] = [
+    *(None, True, 0, -1, 1.5, 1e308, 10**30, "", "x", "9" * 5000, "\x1b[2J", "<script>"),
+    *([], {}, [[]], [None], {"a": 1}, math.nan, math.inf),
+]
 
 
 @dataclass
@@ -324,6 +335,39 @@ def forgeries(tries: int, rng: random.Random, base: Path) -> Outcome:
     return found
 
 
+def damaged_posteriors(tries: int, rng: random.Random, base: Path) -> Outcome:
+    """Flipped bits, with or without checksums that fit, cuts, zeroes, other words, other arrays.
+
+    The file is refused, or it is read, shown and put into a report. There is no other error, no
+    text that steers a terminal, and no wait.
+    """
+    found = Outcome("damaged posterior file")
+    genuine = [(path.read_bytes(), files.checked_blocks(path)) for path in _posteriors(base)]
+    path = base / "damaged.nc"
+    for _ in range(tries):
+        found.tries += 1
+        content, blocks = rng.choice(genuine)
+        kind = rng.choice(["flips", "flips that fit", "cut", "zeroes", "words", "array"])
+        _damage(kind, path, content, blocks, rng)
+        started, end = time.process_time(), "read"
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                posterior = load_posterior(path)
+                lines = str(posterior).splitlines()
+                found.check(all(map(str.isprintable, lines)), f"{kind}: a text that can't be shown")
+                if rng.random() < 0.2:
+                    found.check("<script>" not in render(posterior), f"{kind}: a script")
+        except NoisewiseError as error:
+            end = "refused"
+            found.check(len(str(error)) < 1000, f"{kind}: a long error")
+        except Exception as error:
+            found.check(False, f"{kind}: {error!r:.300}")
+        found.check(time.process_time() - started < LONGEST, f"{kind}: a wait")
+        found.ends[f"{kind}: {end}"] += 1
+    return found
+
+
 def neighbours(tries: int, rng: random.Random, base: Path) -> Outcome:
     """Rows of one unit are replaced or added, and all sums are taken by the real accumulators.
 
@@ -361,6 +405,7 @@ ATTACKS: dict[str, tuple[Callable[[int, random.Random, Path], Outcome], int, int
     "races": (races, 1000, 6),
     "ledgers": (damaged_ledgers, 5000, 60),
     "forgeries": (forgeries, 10_000, 150),
+    "posteriors": (damaged_posteriors, 10_000, 150),
     "neighbours": (neighbours, 50_000, 400),
 }  # with the number of tries, and of a quick run
 
@@ -456,6 +501,66 @@ def _texts(path: Path) -> list[str]:
             ledger.set_cap("people", 100, "1e-5")
             texts.append(publish(request, PEOPLE, ledger=ledger).release.to_text())
     return texts
+
+
+def _posteriors(base: Path) -> list[Path]:
+    """Files of a regression, of a network and of block summaries."""
+    paths = [files.genuine(base / "regression.nc")]
+    for number, text in enumerate(_texts(base / "posteriors.db")):
+        release = release_from_text(text)
+        if not hasattr(release, "measurements"):  # a regression would be simulated for long
+            paths.append(base / f"{number}.nc")
+            fit(release).save(paths[-1])
+    return paths
+
+
+def _damage(
+    kind: str, path: Path, content: bytes, blocks: Sequence[slice], rng: random.Random
+) -> None:
+    """Write a file with one accident, or one change by somebody who knows the format."""
+    data, block = bytearray(content), rng.choice(blocks)
+    if kind in ("flips", "flips that fit"):
+        for _ in range(rng.choice([1, 1, 2, 8])):
+            inside = block if kind == "flips that fit" else slice(0, len(data))
+            at = rng.randrange(inside.start, inside.stop)
+            data[at] = rng.choice([data[at] ^ 1 << rng.randrange(8), 0, 255, rng.randrange(256)])
+    elif kind == "cut":
+        del data[rng.randrange(len(data)) :]
+    elif kind == "zeroes":
+        start, size = rng.randrange(len(data)), rng.choice([1, 16, 512, 4096])
+        data[start : start + size] = bytes(len(data[start : start + size]))
+    path.write_bytes(files.with_checksums(bytes(data), [block] * (kind == "flips that fit")))
+    if kind == "words":
+        whole = files.document(path)
+        _change(whole, rng)
+        files.mark(path, json.dumps(whole))
+    elif kind == "array":
+        with files.opened(path) as file:
+            names: list[str] = []
+            file.visititems(
+                lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+            )
+            name = rng.choice(names)
+            values = file[name][...]
+            del file[name]
+            if rng.random() < 0.9:
+                odd = rng.choice([math.nan, math.inf, -math.inf, 0.0, 1e300, -1.0])
+                other = [np.full(values.shape, odd), values[:0], values[..., None], values[..., :1]]
+                file[name] = rng.choice(other) if values.dtype.kind in "if" else values[:1]
+
+
+def _change(document: dict[str, Any], rng: random.Random) -> None:
+    """Remove, rename, repeat or replace a value somewhere."""
+    place = rng.choice(list(_places(document)))
+    parent, key = _at(document, place[:-1]), place[-1]
+    if rng.random() < 0.2:
+        del parent[key]
+    elif rng.random() < 0.2 and isinstance(parent, dict):
+        parent[f"{key}{rng.choice(['', ' ', 'x'])}"] = parent.pop(key)
+    elif rng.random() < 0.2 and isinstance(parent, list):
+        parent.append(copy.deepcopy(parent[key]))
+    else:
+        parent[key] = copy.deepcopy(rng.choice(ODD))
 
 
 def _edit(document: dict[str, Any], rng: random.Random) -> None:

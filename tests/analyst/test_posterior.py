@@ -32,8 +32,8 @@ def made(columns, seed=1, chains=4, draws=500):
         reason="for a test",
         noise_aware=True,
         n=(100, None),
-        claims=("epsilon = 1",),
-        digests=("sha256:0",),
+        claims=("epsilon = 1", "epsilon = 1"),
+        digests=("sha256:0", "sha256:1"),
         warnings=("beware",),
         prior=prior,
     )

@@ -115,8 +115,13 @@ def reading(read: Callable[[Any], Read], text: str) -> Read:
         raise ReleaseError("release: the document is not one that noisewise writes") from None
 
 
-def parse_json(text: str) -> Any:
-    """JSON without NaN, infinities, repeated keys, or texts that could not be shown or written."""
+def parse_json(
+    text: str, *, nan: bool = False, longest: int = MAX_BYTES, unchecked: tuple[str, ...] = ()
+) -> Any:
+    """JSON without NaN, infinities, repeated keys, or texts that could not be shown or written.
+
+    With `nan` there may be such numbers. Texts under the keys `unchecked` are for others to check.
+    """
 
     def no_constant(name: str) -> NoReturn:
         fail(f"{name} is not a number that a Release may contain")
@@ -127,15 +132,19 @@ def parse_json(text: str) -> Any:
             fail("a key is given twice")
         return keys
 
-    if len(text) > MAX_BYTES:
-        fail(f"larger than {MAX_BYTES:,} characters")
+    if len(text) > longest:
+        fail(f"larger than {longest:,} characters")
+    constant = float if nan else no_constant
     try:
-        document = json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
+        document = json.loads(text, parse_constant=constant, object_pairs_hook=no_duplicates)
     except (json.JSONDecodeError, RecursionError):
         fail("not valid JSON; the file is damaged or not a Release")
     except ValueError:
         fail("a number has too many digits")
-    _check_texts(document)
+    if unchecked and isinstance(document, dict):
+        _check_texts({key: value for key, value in document.items() if key not in unchecked})
+    else:
+        _check_texts(document)
     return document
 
 

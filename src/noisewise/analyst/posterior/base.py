@@ -7,11 +7,21 @@ to do instead.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NoReturn,
+    Self,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +30,11 @@ from noisewise import _html
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior import file, plots
-from noisewise.analyst.posterior.file import Groups
+from noisewise.analyst.posterior.file import Arrays, Groups
 from noisewise.analyst.posterior.numbers import Summary, SummaryTable, central_interval, data_frame
 from noisewise.analyst.trust import signed_for
-from noisewise.core.document import check_folder, text
-from noisewise.core.errors import RequestError
+from noisewise.core.document import MAX_INTEGER, check_folder, text
+from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.signatures import in_words
 
 if TYPE_CHECKING:
@@ -57,11 +67,47 @@ class Fit:
     seed: int | None = None  # of the simulation, so that a report can say how to repeat it
     estimand: str = ""  # `WITHIN_REACH` or `ALL_ROWS`; empty in files from before there were names
 
+    # Fields with an entry for each Release, and those that have none in files of earlier versions
+    _EACH: ClassVar[tuple[str, ...]] = ("claims", "digests")
+    _EACH_OR_NONE: ClassVar[tuple[str, ...]] = ("datasets", "units", "signatures")
+
     @property
     def published_at(self) -> str:
         """The end of a heading: the claim, where all Releases have the same."""
         claims = set(self.claims)
         return f", published at {claims.pop()}" if len(claims) == 1 else ""
+
+    @classmethod
+    def read(cls, words: Any) -> Self:
+        """Read back what `asdict` and JSON made of it, and refuse everything else."""
+        kinds = get_type_hints(cls)
+        if not isinstance(words, dict) or not words.keys() <= kinds.keys():
+            raise ReleaseError("info: not as `fit` writes it; the file is damaged or was edited")
+        info = cls(**{name: typed(value, kinds[name], name) for name, value in words.items()})
+        each = {len(getattr(info, name)) for name in cls._EACH}
+        each_or_none = {len(getattr(info, name)) for name in cls._EACH_OR_NONE} - {0}
+        if each | each_or_none != {len(info.n)}:
+            raise ReleaseError("info: its entries are about different numbers of Releases")
+        return info
+
+
+def typed(value: Any, kind: Any, where: str) -> Any:
+    """What JSON made of a value of this type: tuples have become lists."""
+    outer, inner = get_origin(kind), get_args(kind)
+    if outer is tuple and isinstance(value, list):
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        if len(kinds) == len(value):
+            return tuple(typed(*pair, where) for pair in zip(value, kinds, strict=True))
+    elif outer is Mapping and isinstance(value, dict):
+        return {name: typed(item, inner[1], where) for name, item in value.items()}
+    elif NoneType in inner:
+        return None if value is None else typed(value, inner[0], where)
+    elif kind is float:
+        if type(value) is float or (type(value) is int and abs(value) <= MAX_INTEGER):
+            return value
+    elif type(value) is kind and (kind is not int or abs(value) <= MAX_INTEGER):
+        return value
+    raise ReleaseError(f"{where}: not as `fit` writes it; the file is damaged or was edited")
 
 
 def origins(releases: Sequence[Any]) -> dict[str, Any]:
@@ -251,7 +297,7 @@ class BasePosterior(ABC):
 
     @classmethod
     @abstractmethod
-    def from_groups(cls, data: Groups, document: dict[str, Any]) -> BasePosterior:
+    def from_groups(cls, data: Arrays, document: dict[str, Any]) -> BasePosterior:
         """Read back what `groups` and `document` gave."""
 
     def save(self, path: str | Path) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from noisewise._arrays import FloatArray
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import ReleasedPosterior, rows_in_words
-from noisewise.analyst.posterior.file import Groups, dataset
+from noisewise.analyst.posterior.file import Arrays, Groups, dataset
 from noisewise.analyst.posterior.numbers import Row, Summary, central_interval, median_and_spread
 from noisewise.analyst.posterior.plots import Effect, Interval
 from noisewise.analyst.posterior.regression import Coefficients, Prediction, check_target
@@ -182,6 +182,6 @@ class DrawsPosterior(ReleasedPosterior, Coefficients):
         return Groups(posterior=dataset(drawn, coords, {"theta": ["coefficient"]}))
 
     @classmethod
-    def from_groups(cls, data: Groups, document: dict[str, Any]) -> DrawsPosterior:
+    def from_groups(cls, data: Arrays, document: dict[str, Any]) -> DrawsPosterior:
         """Read the Release back."""
         return cls(cls._release_in(document, RegressionSampleRelease))

@@ -1,4 +1,8 @@
-"""One netCDF file for every kind of posterior: ArviZ groups, and a marker that says which kind."""
+"""One netCDF file for every kind of posterior: ArviZ groups, and a marker that says which kind.
+
+Files are written by h5netcdf and read by `hdf5`, because whoever reads one may have it from
+somebody else.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisewise._version import __version__
+from noisewise.analyst.posterior import hdf5
+from noisewise.core.document import parse_json
 from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
 
 FORMAT = "noisewise-posterior"
 FORMAT_VERSION = 2
 _ATTRIBUTE = "noisewise"
-_ENGINE: Any = "h5netcdf"
 _PACKED = 1000  # numbers from which on an array is compressed
 _CLASSES = {  # loaded on demand: a reader of one kind does not pay for the others
     "regression": "Posterior",
@@ -29,6 +34,7 @@ _CLASSES = {  # loaded on demand: a reader of one kind does not pay for the othe
     "draws": "DrawsPosterior",
     "glm": "GlmPosterior",
 }
+Arrays = Mapping[str, Mapping[str, NDArray[Any]]]  # of a file, by group and name
 # Up to version 1 each kind had a format of its own, and only these two were written.
 _FIRST_FORMATS = {FORMAT: "regression", "noisewise-network-posterior": "network"}
 
@@ -54,18 +60,12 @@ class Group:
         return found
 
 
-class Groups(dict[str, Any]):
-    """A `Group` for each name, or what was read from a file: a data set of xarray.
+class Groups(dict[str, Group]):
+    """A `Group` for each name.
 
-    That is what a container of ArviZ is, whose import takes several times as long as to read or
-    write a file.
+    That is what a container of ArviZ is, whose import takes several times as long as to write a
+    file.
     """
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
 
     def groups(self) -> list[str]:
         """The names."""
@@ -107,8 +107,15 @@ def write(path: str | Path, kind: str, document: dict[str, Any], data: Mapping[s
 
     marker = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": kind}
     marker |= {"software": f"noisewise {__version__}", **document}
+    taken = sum(values.nbytes for group in data.values() for _, values in group.arrays.values())
+    if taken > hdf5.MAX_ARRAYS:
+        raise RequestError(
+            f"out: the draws take {taken:,} bytes, and a posterior file has at most "
+            f"{hdf5.MAX_ARRAYS:,}; fit again with fewer draws or chains"
+        )
     try:
-        with h5netcdf.File(str(path), mode="w") as opened:
+        # The earliest format that can hold this, which is all that `hdf5` reads.
+        with h5netcdf.File(str(path), mode="w", libver=("earliest", "latest")) as opened:
             opened.attrs[_ATTRIBUTE] = json.dumps(marker)
             for name, group in data.items():
                 _write_group(opened.create_group(name), group)
@@ -145,7 +152,8 @@ def load_posterior(path: str | Path) -> Any:
         If the file isn't a posterior of noisewise, or is damaged.
     """
     if not Path(path).is_file():
-        what = "a folder" if Path(path).is_dir() else "no such file"
+        exists, folder = Path(path).exists(), Path(path).is_dir()
+        what = "a folder" if folder else "no regular file" if exists else "no such file"
         raise ReleaseError(f"{path}: there is {what}; give the file that `fit` wrote")
     try:
         document, data = _read(path)
@@ -154,29 +162,31 @@ def load_posterior(path: str | Path) -> Any:
         return getattr(module, _CLASSES[kind]).from_groups(data, document)
     except NoisewiseError as error:
         raise ReleaseError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ReleaseError(f"{path}: cannot be read: {error.strerror}; check the path") from None
     except Exception:
-        # netCDF readers raise many kinds of errors on damaged files; none of them helps a user.
+        # What a document says is taken apart in many ways; none of their errors helps a user.
         raise ReleaseError(
             f"{path}: not a posterior file of noisewise, or damaged (a Release becomes one with "
             "`fit`)"
         ) from None
 
 
-def _read(path: str | Path) -> tuple[dict[str, Any], Groups]:
-    import h5netcdf
-    import xarray as xr
-
-    with h5netcdf.File(str(path), mode="r") as opened:
-        document, names = json.loads(opened.attrs[_ATTRIBUTE]), list(opened.groups)
-    groups = Groups()
-    for name in names:
-        with xr.open_dataset(str(path), group=name, engine=_ENGINE) as group:
-            groups[name] = group.load()
-    return document, groups
+def _read(path: str | Path) -> tuple[dict[str, Any], Arrays]:
+    with hdf5.Reader(path) as reader:
+        text = reader.text(_ATTRIBUTE)
+        try:
+            # A Release is text of several lines, which its own reader checks.
+            document = parse_json(text, nan=True, longest=hdf5.MAX_TEXT, unchecked=("release",))
+        except ReleaseError as error:
+            hdf5.refuse(str(error).removeprefix("release: "))
+        return document, reader.arrays()
 
 
 def _kind(document: dict[str, Any]) -> str:
-    version: int = document["format_version"]
+    version = document["format_version"]
+    if type(version) is not int or not 0 < version < 10**6:
+        raise ValueError
     if version == 1:
         return _FIRST_FORMATS[document["format"]]
     if document["format"] != FORMAT or document["kind"] not in _CLASSES:
@@ -188,14 +198,17 @@ def _kind(document: dict[str, Any]) -> str:
     return str(document["kind"])
 
 
-def arrays(group: Any) -> dict[str, NDArray[Any]]:
-    """All arrays of a group that was read; none where it isn't there."""
-    return {} if group is None else {name: group[name].to_numpy() for name in group.data_vars}
-
-
-def tuples(words: dict[str, Any]) -> dict[str, Any]:
-    """JSON has lists where records of a fit have tuples."""
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in words.items()}
+def shaped(values: NDArray[Any] | None, *shape: int | None, finite: bool = True) -> NDArray[Any]:
+    """Numbers from a file, if they have this shape; None stands for any length but 0."""
+    found = () if values is None else values.shape
+    fits = len(found) == len(shape) and all(
+        have == want or (want is None and have) for have, want in zip(found, shape, strict=True)
+    )
+    if values is None or not fits:
+        raise ReleaseError("the draws do not fit the model")
+    if finite and not np.isfinite(values).all():
+        raise ReleaseError("the draws are not all finite numbers")
+    return values
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 from scipy.special import expit
 
 from noisewise._arrays import FloatArray
-from noisewise.analyst.posterior.base import Fit
-from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
+from noisewise.analyst.posterior.base import Fit, typed
+from noisewise.analyst.posterior.file import Arrays, Groups, dataset, shaped
 from noisewise.analyst.posterior.numbers import Summary, round_step, row_of
 from noisewise.analyst.posterior.plots import AWARE, Effect
 from noisewise.analyst.posterior.regression import FittedCoefficients, Prediction
 from noisewise.analyst.regression.observation import ModelColumns
-from noisewise.core.errors import ReleaseError, RequestError
+from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Number
 from noisewise.core.terms.term import DesignColumn
 
@@ -259,15 +259,19 @@ class GlmPosterior(FittedCoefficients):
         }
 
     @classmethod
-    def from_groups(cls, data: Groups, document: dict[str, Any]) -> GlmPosterior:
+    def from_groups(cls, data: Arrays, document: dict[str, Any]) -> GlmPosterior:
         """Read back what `groups` and `document` gave."""
-        columns = cls._columns_of(document)
-        drawn = arrays(data.posterior)
-        theta, slope = drawn["theta"], drawn["slope"]
-        if theta.shape != (*slope.shape, len(columns.names)) or slope.ndim != 2:
-            raise ReleaseError("the draws do not fit the model")
+        columns, drawn = cls._columns_of(document), data["posterior"]
         size = len(columns.names)
-        centre = np.array(document["centre"], dtype=np.float64).reshape(size)
-        covariance = np.array(document["covariance"], dtype=np.float64).reshape(size, size)
-        info = Fit(**tuples(document["info"]))
-        return cls(columns, theta, slope, centre, covariance, info)
+        theta = shaped(drawn.get("theta"), None, None, size)
+        slope = shaped(drawn.get("slope"), *theta.shape[:2])
+        centre = typed(document["centre"], tuple[float, ...], "centre")
+        covariance = typed(document["covariance"], tuple[tuple[float, ...], ...], "covariance")
+        return cls(
+            columns,
+            theta,
+            slope,
+            shaped(np.array(centre, float), size),
+            shaped(np.array(covariance, float), size, size),
+            Fit.read(document["info"]),
+        )

@@ -8,18 +8,19 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noisewise.analyst.arguments import probability, seed_or_none, whole_number
 from noisewise.analyst.network.layout import Floats, Layout, row_sums
-from noisewise.analyst.posterior.base import Fit, FittedPosterior, rows_in_words
-from noisewise.analyst.posterior.file import Groups, dataset, tuples
+from noisewise.analyst.posterior.base import Fit, FittedPosterior, rows_in_words, typed
+from noisewise.analyst.posterior.file import Arrays, Groups, dataset, shaped
 from noisewise.analyst.posterior.numbers import Summary, row_of
 from noisewise.analyst.posterior.plots import AWARE, Interval
 from noisewise.analyst.posterior.statements import statement_probability
+from noisewise.core.document import MAX_SCALE
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.kinds.network.graph import Network
 from noisewise.core.schema import Schema
@@ -51,6 +52,9 @@ class NetworkFit(Fit):
     concentration: tuple[float, ...] = ()
     # Whether concentrations were learned from the Releases; False in files of earlier versions
     learned: bool = False
+
+    _EACH: ClassVar[tuple[str, ...]] = (*Fit._EACH, "mechanisms")
+    _EACH_OR_NONE: ClassVar[tuple[str, ...]] = (*Fit._EACH_OR_NONE, "noise_scales", "gaussian")
 
 
 @dataclass(frozen=True)
@@ -600,28 +604,37 @@ class NetworkPosterior(FittedPosterior):
         }
 
     @classmethod
-    def from_groups(cls, data: Groups, document: dict[str, Any]) -> NetworkPosterior:
+    def from_groups(cls, data: Arrays, document: dict[str, Any]) -> NetworkPosterior:
         """Read back what `groups` and `document` gave."""
         network = Network.make(Schema.from_dict(document["schema"]), document["parents"])
         layout = Layout(network)
         parts = {}
         for k, node in enumerate(network.nodes):
-            values = data.posterior[f"table_{k}"].to_numpy()
-            if values.shape[2:] != network.shape(node):
-                raise ReleaseError("the draws do not fit the network")
+            shape = (None, None, *network.shape(node))
+            values = shaped(data["posterior"].get(f"table_{k}"), *shape)
             i = layout.number[node]
             axes = [0, 1, *(2 + a for a in layout.axes(i))]
             parts[i] = np.transpose(values, axes).reshape(*values.shape[:2], -1)
-        info = NetworkFit(**tuples(document["info"]))
-        names = {"given_counts", "plugin", "prior"} & set(data)
-        extra = {name: data[name][name].to_numpy() for name in names}
+        theta = np.concatenate([parts[i] for i in range(len(layout.nodes))], axis=-1)
+        info = NetworkFit.read(document["info"])
+        if not all(1 / 512 <= scale <= MAX_SCALE for scale in info.noise_scales):
+            raise ReleaseError("noise_scales: not as `fit` writes them; the file was edited")
+        extra = {
+            name: shaped(data[name].get(name), *shape, theta.shape[-1])
+            for name, shape in (
+                ("given_counts", theta.shape[:2]),
+                ("plugin", (1, 1)),
+                ("prior", (1, None)),
+            )
+            if name in data
+        }
         return cls(
             network,
-            np.concatenate([parts[i] for i in range(len(layout.nodes))], axis=-1),
+            theta,
             replace(info, method=FORMER_METHODS.get(info.method, info.method)),
             extra.get("given_counts"),
             extra["plugin"][0, 0] if "plugin" in extra else None,
-            document["sampler"],
+            typed(document["sampler"], Mapping[str, float], "sampler"),
             extra["prior"][0] if "prior" in extra else None,
         )
 

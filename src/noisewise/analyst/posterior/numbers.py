@@ -287,13 +287,13 @@ def comparison_row(
 ) -> ComparisonRow:
     """Describe draws of one parameter under both posteriors."""
     naive_ends, ends = central_interval(naive, level), central_interval(aware, level)
-    width = ends[1] - ends[0]
+    width, naive_width = ends[1] - ends[0], naive_ends[1] - naive_ends[0]
     return ComparisonRow(
         *median_and_spread(naive),
         *naive_ends,
         *median_and_spread(aware),
         *ends,
-        width_ratio=width / (naive_ends[1] - naive_ends[0]) if width > 0 else float("nan"),
+        width_ratio=width / naive_width if width > 0 and naive_width > 0 else float("nan"),
         privacy_share=share,
     )
 

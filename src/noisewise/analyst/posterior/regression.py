@@ -19,8 +19,9 @@ from noisewise.analyst.posterior.base import (
     Fit,
     FittedPosterior,
     rows_in_words,
+    typed,
 )
-from noisewise.analyst.posterior.file import Groups, arrays, dataset, tuples
+from noisewise.analyst.posterior.file import Arrays, Groups, dataset, shaped
 from noisewise.analyst.posterior.numbers import (
     R2,
     SIGMA,
@@ -36,8 +37,10 @@ from noisewise.analyst.posterior.numbers import (
 from noisewise.analyst.posterior.plots import AWARE, COMMON, NAIVE, NEW, Effect, Interval
 from noisewise.analyst.posterior.statements import statement_probability
 from noisewise.analyst.regression.observation import ModelColumns
+from noisewise.core.document import text, texts
 from noisewise.core.errors import ReleaseError, RequestError
 from noisewise.core.schema import Category, Schema
+from noisewise.core.terms.term import MAX_TERM
 
 if TYPE_CHECKING:
     import arviz as az
@@ -82,6 +85,8 @@ class FitInfo(Fit):
     ignores: str = ""
     beyond_reach: tuple[tuple[float, float], ...] = ()
     reach_of: tuple[str, ...] = ()
+
+    _EACH_OR_NONE = (*Fit._EACH_OR_NONE, "beyond_reach", "reach_of")
 
 
 class Naive(NamedTuple):
@@ -147,13 +152,37 @@ class Holders:
         }
 
     @classmethod
-    def read(cls, drawn: dict[str, Any], document: dict[str, Any]) -> Holders:
+    def read(cls, drawn: Mapping[str, Any], document: dict[str, Any]) -> Holders:
         """Read back what `to_arrays` and `document` gave."""
+        names = typed(document["names"], tuple[str, ...], "holders")
+        chains, draws, size = drawn["theta"].shape
+        lengths = {"holder": len(names), "coefficient": size}
+        axes = {name: [lengths[axis] for axis in axes] for name, axes in cls.AXES.items()}
+        numbers = (("average", size - 1), ("expected", size))
         return cls(
-            tuple(document["names"]),
-            *(drawn[name] for name in cls.AXES),
-            *(np.array(document[name]) for name in ("average", "expected")),
+            names,
+            *(shaped(drawn.get(name), chains, draws, *rest) for name, rest in axes.items()),
+            *(
+                shaped(np.array(typed(document[name], tuple[float, ...], name), float), length)
+                for name, length in numbers
+            ),
         )
+
+
+def _observed(read: Mapping[str, FloatArray], size: int) -> dict[str, FloatArray]:
+    """What a file says of each Release: matrices, and one vector."""
+    for name, values in read.items():
+        shaped(values, *[size] * (1 if name.startswith("outside") else 2), finite=False)
+    for number in (name.removeprefix("expected") for name in read if name.startswith("expected")):
+        # The report compares these.
+        names = ("values", "expected", "spread", "below", "outside")
+        compared = [read[f"{name}{number}"] for name in names]
+        released, expected, spread, *_ = compared
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = (released - expected)[spread > 0] / spread[spread > 0]
+        if not away.size or not all(np.isfinite(x).all() for x in (away, *compared)):
+            raise ReleaseError("the released sums are not all finite numbers")
+    return dict(read)
 
 
 @dataclass(frozen=True)
@@ -357,8 +386,10 @@ class FittedCoefficients(Coefficients, FittedPosterior):
 
     @staticmethod
     def _columns_of(document: dict[str, Any]) -> ModelColumns:
-        schema, features = Schema.from_dict(document["schema"]), tuple(document["features"])
-        return ModelColumns(schema, features, document["target"], document.get("family", "linear"))
+        features = texts(document["features"], "features", MAX_TERM)
+        target = text(document["target"], "target", MAX_TERM)
+        family: Any = text(document.get("family", "linear"), "family")  # checked by the design
+        return ModelColumns(Schema.from_dict(document["schema"]), features, target, family)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -781,28 +812,28 @@ class Posterior(FittedCoefficients):
         return {**super().document(), **own}
 
     @classmethod
-    def from_groups(cls, data: Groups, document: dict[str, Any]) -> Posterior:
+    def from_groups(cls, data: Arrays, document: dict[str, Any]) -> Posterior:
         """Read back what `groups` and `document` gave."""
-        columns = cls._columns_of(document)
-        info = tuples(document["info"])
-        info["prior"] = {name: (pair[0], pair[1]) for name, pair in info["prior"].items()}
-        if "beyond_reach" in info:
-            info["beyond_reach"] = tuple((low, high) for low, high in info["beyond_reach"])
-        drawn = arrays(data.posterior)
-        theta, sigma2 = drawn["theta"], drawn[SIGMA2]
-        if theta.shape[-1] != len(columns.names) or theta.shape[:2] != sigma2.shape:
-            raise ReleaseError("the draws do not fit the model")
-        naive = {name: values[0] for name, values in arrays(data.get("naive")).items()}
+        columns, drawn = cls._columns_of(document), data["posterior"]
+        size = len(columns.names)
+        theta = shaped(drawn.get("theta"), None, None, size)
+        draws = theta.shape[:2]
+        stats, naive = data.get("sample_stats", {}), data.get("naive", {})
         return cls(
             columns,
             theta,
-            sigma2,
-            FitInfo(**info),
-            drawn.get(_CONDITIONAL),
-            arrays(data.get("sample_stats")),
-            arrays(data.get("observed_data")),
-            Naive(**naive) if naive else None,
-            drawn.get(R2),
+            shaped(drawn.get(SIGMA2), *draws),
+            FitInfo.read(document["info"]),
+            shaped(drawn[_CONDITIONAL], *draws, size) if _CONDITIONAL in drawn else None,
+            {name: shaped(values, *draws, finite=False) for name, values in stats.items()},
+            _observed(data.get("observed_data", {}), size + 1),
+            Naive(
+                shaped(naive.get("theta"), 1, None, size)[0],
+                shaped(naive.get(SIGMA2), 1, None)[0],
+            )
+            if naive
+            else None,
+            shaped(drawn[R2], *draws) if R2 in drawn else None,
             Holders.read(drawn, document["holders"]) if "holders" in document else None,
-            drawn.get(_ALL_ROWS),
+            shaped(drawn[_ALL_ROWS], *draws, size) if _ALL_ROWS in drawn else None,
         )

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from noisewise.analyst.arguments import probability
 from noisewise.analyst.posterior.base import ReleasedPosterior, rows_in_words
-from noisewise.analyst.posterior.file import Groups, dataset
+from noisewise.analyst.posterior.file import Arrays, Groups, dataset
 from noisewise.analyst.posterior.numbers import SummaryTable
 from noisewise.analyst.posterior.plots import AWARE, NAIVE, Interval
 from noisewise.analyst.posterior.statements import bounds_on_one, read_statement
@@ -275,7 +275,7 @@ class SummaryPosterior(ReleasedPosterior):
         return Groups(observed_data=dataset({"released": self.release.values}, leading=()))
 
     @classmethod
-    def from_groups(cls, data: Groups, document: dict[str, Any]) -> SummaryPosterior:
+    def from_groups(cls, data: Arrays, document: dict[str, Any]) -> SummaryPosterior:
         """Read the Release back."""
         return cls(cls._release_in(document, SummaryRelease))
 
