@@ -6,12 +6,15 @@ whatever the model is: they ask no more of it.
 
 **Proof.** Rows become integers one by one (`sums.BlockGrid`), all of them are put in the order of
 these integers, and then every row draws a block for itself. A block's rows are in that order,
-whichever they had in the table, so the same set of rows gives the same arrays and hence the same
-numbers. Fits start from fixed values and share nothing. What goes wrong in a block stays there:
-errors are caught, warnings silenced, and the block counts as one without an estimate. ∎
+whichever they had in the table, so the same set of rows gives the same arrays. Fits start from
+fixed values and share nothing, and linear algebra runs in one thread of OpenBLAS (`one_thread`),
+so the same arrays give the same numbers, to the last bit: how sums are divided among threads would
+be one more argument. What goes wrong in a block stays there: errors are caught, warnings silenced,
+and the block counts as one without an estimate. ∎
 
-An own function must keep that: no state, no look at anything but its arguments. It runs with the
-rights of whoever calls it. How long it takes is not protected.
+An own function must keep that: no state, no look at anything but its arguments, and the same bits
+for the same arguments. It runs with the rights of whoever calls it. How long it takes is not
+protected.
 
 **Without an estimate** is a block that has no more rows than coefficients, a constant column (a
 level that nobody in it has), a target that doesn't vary, a fit that doesn't converge, an error, or
@@ -32,13 +35,20 @@ Halves are parts of one block, so a row still touches one block alone.
 
 from __future__ import annotations
 
+import ctypes
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
 
 from noisewise.core.design import Design
+from noisewise.core.errors import RequestError
 from noisewise.core.kinds.summary.mechanisms import Model
 from noisewise.holder.blocks.regressions import Fits
 from noisewise.holder.blocks.sums import BlockGrid, KeptRows, draw_blocks
@@ -68,20 +78,18 @@ def fit_models(
     fit = _fit_of(model, design, function)
     mean = np.zeros((partitions, blocks, count))
     valid = np.zeros((partitions, blocks), dtype=np.bool_)
-    for p in range(partitions):
-        halves = draw_blocks(rows.n, 1, 2 * blocks)[0]
-        order = np.argsort(halves, kind="stable")  # rows of one half stay in order
-        ends = np.searchsorted(halves[order], np.arange(2 * blocks + 1))
-        for j in range(blocks):
-            first, middle, last = ends[2 * j : 2 * j + 3]
-            whole = np.sort(order[first:last])
-            found = _extrapolated(
-                fit,
-                [table[part] for part in (whole, order[first:middle], order[middle:last])],
-                count,
-            )
-            if found is not None:
-                mean[p, j], valid[p, j] = found, True
+    with one_thread(needed=function is None):
+        for p in range(partitions):
+            halves = draw_blocks(rows.n, 1, 2 * blocks)[0]
+            order = np.argsort(halves, kind="stable")  # rows of one half stay in order
+            ends = np.searchsorted(halves[order], np.arange(2 * blocks + 1))
+            for j in range(blocks):
+                first, middle, last = ends[2 * j : 2 * j + 3]
+                whole = np.sort(order[first:last])
+                parts = whole, order[first:middle], order[middle:last]
+                found = _extrapolated(fit, [table[part] for part in parts], count)
+                if found is not None:
+                    mean[p, j], valid[p, j] = found, True
     means = mean.reshape(-1, count)
     ones = np.ones(len(means))
     return Fits(means, np.ones_like(means), ones, np.ones_like(means), ones, valid.ravel())
@@ -110,6 +118,58 @@ def _estimate(fit: _Fit, rows: Floats, count: int) -> Floats | None:
         return None
     good = found.shape == (count,) and bool(np.isfinite(found).all())
     return found if good else None
+
+
+# ---------------------------------------------------------------------------------------------
+# One thread
+
+_LOCK = RLock()  # the number of threads belongs to the process
+_USERS = {"numpy": "numpy.linalg._umath_linalg", "scipy": "scipy.linalg._fblas"}
+
+
+@contextmanager
+def one_thread(*, needed: bool = True) -> Iterator[None]:
+    """Linear algebra of NumPy and SciPy in one thread.
+
+    Raises
+    ------
+    RequestError
+        If it is `needed` and one of them uses another library than OpenBLAS.
+    """
+    with _LOCK:
+        libraries = [openblas(name) for name in _USERS]
+        if needed and None in libraries:
+            raise RequestError(
+                "model: NumPy and SciPy must use OpenBLAS here, because in one thread it gives the "
+                "same bits for the same rows, on which the privacy of a model in blocks rests. "
+                "Their packages on PyPI for Linux and Windows do, and those of conda-forge with "
+                "'libblas=*=*openblas'. model='least_squares' needs none"
+            )
+        before = [(library[0](), library[1]) for library in libraries if library is not None]
+        try:
+            for _, set_threads in before:
+                set_threads(1)
+            yield
+        finally:
+            for threads, set_threads in before:
+                set_threads(threads)
+
+
+@cache
+def openblas(package: str) -> tuple[Callable[[], int], Callable[[int], None]] | None:
+    """How many threads OpenBLAS uses for a package, and what changes it; None without OpenBLAS."""
+    path = Path(str(import_module(_USERS[package]).__file__))
+    # A library's own dependencies are searched, too, except by Windows.
+    folder = path.parents[2] / f"{package}.libs"
+    for file in (path, *sorted(folder.glob("*openblas*.dll"))):
+        library = ctypes.CDLL(str(file))
+        for name in ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}", "openblas_{}64_"):
+            if hasattr(library, name.format("set_num_threads")):
+                get = getattr(library, name.format("get_num_threads"))
+                change = getattr(library, name.format("set_num_threads"))
+                get.restype, change.argtypes, change.restype = ctypes.c_int, [ctypes.c_int], None
+                return get, change
+    return None
 
 
 # ---------------------------------------------------------------------------------------------

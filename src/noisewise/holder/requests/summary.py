@@ -177,7 +177,15 @@ class SummaryRequest(AboutRegression[SummaryRelease]):
         return tuple(found)
 
     def verify(self) -> None:
-        """OpenDP must agree with the noise; all epsilons must add up to the claim."""
+        """OpenDP must agree with the noise; all epsilons must add up to the claim.
+
+        And models need linear algebra that can run in one thread, which is known at no cost.
+        """
+        if not self.model.is_least_squares and self.function is None:
+            from noisewise.holder.blocks.models import one_thread
+
+            with one_thread():
+                pass
         noise = self.noise
         if not isinstance(noise, MedianNoise):
             self.laplace.verify()
