@@ -322,7 +322,7 @@ def test_a_node_or_field_that_nobody_knows_is_refused(monkeypatch, connection):
         ((), "select_list"),
     ):
         monkeypatch.setattr(in_duckdb, "_parsed", lambda _, at=(path, name): with_field(*at))
-        with pytest.raises(RequestError, match="not known|does not show"):
+        with pytest.raises(RequestError, match=r"not known|does not show"):
             read(connection, query)
 
 
