@@ -99,11 +99,14 @@ def read(query: str, execute: Callable[[str], list[tuple[Any, ...]]]) -> Stateme
     RequestError
         It is not one SELECT, or not of the form that `statements` describes.
     """
+    kind = "unreadable"  # what the parser hands out has another shape than any that is known
     try:
         return _Reader(_Catalogue(execute)).statement(_parsed(query))
-    except RecursionError:
+    except (LookupError, TypeError, AttributeError, ValueError):
         pass
-    raise refusal("deep")
+    except RecursionError:
+        kind = "deep"
+    raise refusal(kind)
 
 
 def _parsed(query: str) -> Node:

@@ -14,6 +14,7 @@ are, is asked of the catalogue in the same transaction, in which the statement i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -160,7 +161,7 @@ def read(query: str, connection: Any, execute: Callable[..., Any]) -> Statement:
     try:
         (root,) = _parsed(tree)
         return _Reader(execute).statement(query, names, root)
-    except (RecursionError, ValueError, LookupError, TypeError, AttributeError):
+    except (RecursionError, StopIteration, ValueError, LookupError, TypeError, AttributeError):
         pass  # a tree of another shape than any that is known
     raise refusal("unreadable")
 
@@ -217,7 +218,15 @@ class _Node:
         return found
 
 
+# The server breaks lines at spaces, which is of no matter, and where it finds none, after 78
+# characters. That may take the backslash away from what follows it. Only names with many brackets,
+# blanks or backslashes are ever so long.
+_CUT = re.compile(rb"(\A|\n).[^ ]{77}\n", re.DOTALL)
+
+
 def _parsed(tree: bytes) -> Any:
+    if _CUT.search(tree):
+        raise ValueError("a name was cut in two")
     tokens = _tokens(tree.decode("latin-1"))
     value = _value(next(tokens), tokens)
     if next(tokens, None) is not None:
@@ -248,8 +257,7 @@ def _value(token: str, tokens: Iterator[str]) -> Any:
     """The value that begins with this token.
 
     Each field has exactly one value, whatever that looks like: names that users choose, such as
-    ":rtable", are values and never fields. (The server breaks lines after 78 characters, so that it
-    may cut a long name in two; where a field's name has to be, there is then none.)
+    ":rtable", are values and never fields.
     """
     if token == "{":
         return _node(tokens)
@@ -271,10 +279,11 @@ def _node(tokens: Iterator[str]) -> _Node:
     for token in tokens:
         if token == "}":
             return _Node(_FORMERLY.get(name, name), fields)
-        if not token.startswith(":") or token in fields:
-            raise ValueError("no name of a field")
-        fields[token[1:]] = _value(next(tokens), tokens)
-        if token == ":constvalue" and fields["constvalue"] is not None:
+        key = token.removeprefix(":")
+        if key in (token, *fields):
+            raise ValueError("no name of a field, or the same once more")
+        fields[key] = _value(next(tokens), tokens)
+        if key == "constvalue" and fields[key] is not None:
             _bytes(tokens)
     raise ValueError("an open node")
 
