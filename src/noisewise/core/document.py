@@ -116,7 +116,7 @@ def reading(read: Callable[[Any], Read], text: str) -> Read:
 
 
 def parse_json(
-    text: str, *, nan: bool = False, longest: int = MAX_BYTES, unchecked: tuple[str, ...] = ()
+    text: str, *, nan: bool = False, longest: int | None = None, unchecked: tuple[str, ...] = ()
 ) -> Any:
     """JSON without NaN, infinities, repeated keys, or texts that could not be shown or written.
 
@@ -132,6 +132,8 @@ def parse_json(
             fail("a key is given twice")
         return keys
 
+    if longest is None:
+        longest = MAX_BYTES
     if len(text) > longest:
         fail(f"larger than {longest:,} characters")
     constant = float if nan else no_constant
