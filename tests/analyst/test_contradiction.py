@@ -127,3 +127,22 @@ def test_holders_that_agree_are_not_refused(folder):
         found.append(distance(releases))
     assert max(found) < CONTRADICTION
     assert np.median(found) < 3
+
+
+def test_a_release_that_does_not_go_with_the_others_is_left_out_on_request(alike, folder):
+    other = Schema("people", {**BOUNDS, "age": Number(0, 120)})
+    rng = np.random.default_rng(5)
+    table = {"age": rng.normal(55, 12, 800), "severity": rng.gamma(4, 1, 800)}
+    table["days"] = rng.normal(20, 2, 800)
+    request = make_request(other, target="days", features=["age", "severity"], epsilon=1)
+    odd = publish(request, table, ledger=ledger_for(folder / "odd.db")).release
+    releases = [odd, *alike]
+    with pytest.raises(ReleaseError, match=r"b.json .* declares column 'age' differently"):
+        nw.fit(releases, names=NAMES)
+    posterior = nw.fit(releases, names=NAMES, skip_unusable=True, seed=1, draws=300)
+    assert len(posterior.info.n) == 3
+    assert posterior.warnings[0].startswith("left out: a.json ")
+    posterior.report(folder / "left.html")
+    assert "Left out: a.json" in (folder / "left.html").read_text(encoding="utf-8")
+    everything = nw.fit(alike, names=NAMES[:3], skip_unusable=True, seed=1, draws=300)
+    assert not any("left out" in text for text in everything.warnings)

@@ -109,6 +109,7 @@ def fit(
     progress: bool = False,
     names: Sequence[str] | None = None,
     trust: Trust | str | Path | Sequence[str | Path] | None = None,
+    skip_unusable: bool = False,
     **options: Any,
 ) -> Any:
     """What one or several Releases say, with the privacy noise accounted for.
@@ -133,6 +134,10 @@ def fit(
     trust : path or paths, or Trust, optional
         Files of public keys, or folders of them (`noisewise.analyst.trust`). Only Releases that
         these keys have signed are then fitted; if one is not, nothing is.
+    skip_unusable : bool
+        Fit the Releases of a linear regression that go together, and leave out those that don't:
+        with other bounds or columns, or impossible statistics. The posterior and its report say
+        which and why. Otherwise the first of them stops the fit.
     **options
         Of `noisewise.analyst.regression.fit.fit_regression` (target, features, prior,
         covariate_prior, clip, prior_units, method, varying, chains, draws, seed) or of
@@ -193,6 +198,10 @@ def fit(
     from noisewise.analyst.regression.fit import fit_regression
 
     _check_options(options, fit_regression, "a regression has no such option")
+    if skip_unusable and len(given) > 1:
+        from noisewise.analyst.regression.fit import fit_usable
+
+        return fit_usable(given, progress=progress, names=names, **options)
     return fit_regression(given[0] if one else given, progress=progress, names=names, **options)
 
 

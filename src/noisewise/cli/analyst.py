@@ -61,6 +61,11 @@ LEVEL_OF_INTERVALS = option("level", float, "Level of intervals.", default=0.95)
         list[Path],
         "File of public keys, or a folder of them: fit only what they signed; repeatable.",
     ),
+    option(
+        "skip_unusable",
+        bool,
+        "Leave out Releases that don't go with the others; every report names them.",
+    ),
     option("out", Path, "Where to write the posterior.", default=Path("post.nc")),
 )
 def fit(

@@ -167,6 +167,47 @@ def fit_regression(
     return _posterior(given, columns, job, last, name, reason, names)
 
 
+def fit_usable(
+    releases: Sequence[Release], *, names: Sequence[str] | None = None, **options: Any
+) -> Posterior:
+    """`fit_regression` of the Releases that go together; a warning names those that are left out.
+
+    Which they go with is decided by most of them.
+    """
+    given = as_releases(releases)
+    called = list(names or (f"release {number}" for number in range(1, len(given) + 1)))
+    target, features = options.get("target"), options.get("features")
+    if options.get("formula") is not None:
+        target, features = read_formula(options["formula"], given[0].schema)
+
+    def problem(release: Release, name: str, first: Release, of: str) -> str:
+        try:
+            check_release(release, target=target, features=features, method="auto")
+            choose_columns([first, release], target, features, [of, name])
+        except (ReleaseError, RequestError) as error:
+            return str(error)
+        return ""
+
+    best: dict[str, str] = {}
+    for first, of in zip(given, called, strict=True):
+        problems = [problem(one, name, first, of) for one, name in zip(given, called, strict=True)]
+        wrong = {name: why for name, why in zip(called, problems, strict=True) if why}
+        if of not in wrong and (not best or len(wrong) < len(best)):
+            best = wrong
+        if of not in wrong and len(wrong) < len(given) / 2:
+            break
+    else:
+        if not best:
+            raise ReleaseError("releases: none of them can be fitted: " + "; ".join(problems))
+    kept = [(one, name) for one, name in zip(given, called, strict=True) if name not in best]
+    posterior = fit_regression(
+        [one for one, _ in kept], names=[name for _, name in kept], **options
+    )
+    left = tuple(f"left out: {why}" for why in best.values())
+    info = replace(posterior.info, warnings=(*left, *posterior.info.warnings))
+    return replace(posterior, info=info)
+
+
 def _varying(method: str, holders: int) -> str:
     """The method for coefficients that vary by holder, if they can."""
     if method not in ("auto", "exact_varying"):
