@@ -122,7 +122,6 @@ def trial(setting: Setting, number: int) -> Record:
             "error": ((middle - ols) / se)[1:].tolist(),
             "effective": min(row.ess for row in rows.values()),
             "divergences": float(np.mean(posterior.sample_stats.get("diverging", 0.0))),
-            "far_rows": any("far rows" in text for text in posterior.warnings),
             "contradiction": any("contradict" in text for text in posterior.warnings),
         }
     return record
@@ -151,8 +150,7 @@ def row_of(setting: Setting, records: Sequence[Record]) -> Row:
     row["divergences"] = short(np.mean([one["divergences"] for one in of]), 2)
     row["seconds"] = round(float(np.median([one["seconds"] for one in of])), 1)
     row["none_seconds"] = round(float(np.median([one["seconds"] for one in before])), 1)
-    for what in ("far_rows", "contradiction"):
-        row[what] = sum(bool(one[what]) for one in of)
+    row["contradiction"] = sum(bool(one["contradiction"]) for one in of)
     return row
 
 

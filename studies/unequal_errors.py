@@ -28,7 +28,7 @@ from studies.trials import Record
 NAME = "unequal-errors"
 SLOPES = np.array([1.0, -0.5, 0.0, 0.3])
 DELTA = "1e-7"
-WAYS = ("usual", "white", "one spread", "residuals")
+WAYS = ("usual", "white", "one spread", "residuals", "all rows")
 
 
 class Setting(NamedTuple):
@@ -95,15 +95,16 @@ def trial(setting: Setting, number: int) -> Record:
     plain = replace(release, rounds=replace(release.rounds, residuals=None))
     theta, *errors = least_squares(rows)
     record: Record = {"trial": number, "published": release.rounds.residuals is not None}
-    for way, given, se in zip(
-        WAYS, (None, None, plain, release), (*errors, None, None), strict=True
-    ):
-        if given is None:
-            low, high = theta[1:] - 1.96 * se[1:], theta[1:] + 1.96 * se[1:]
-        else:
-            posterior = fit(given, seed=number, chains=2, draws=500)
-            ends = [posterior.interval(name, 0.95) for name in names[:-1]]
-            low, high = np.transpose(ends)
+    ends = {
+        way: (theta[1:] - 1.96 * se[1:], theta[1:] + 1.96 * se[1:])
+        for way, se in zip(WAYS[:2], errors, strict=True)
+    }
+    for way, given in zip(WAYS[2:4], (plain, release), strict=True):
+        posterior = fit(given, seed=number, chains=2, draws=500)
+        ends[way] = np.transpose([posterior.interval(name, 0.95) for name in names[:-1]])
+    whole = [posterior.all_rows().rows[name] for name in names[:-1]]
+    ends["all rows"] = np.transpose([(row.lower, row.upper) for row in whole])
+    for way, (low, high) in ends.items():
         record[way] = {
             "held": ((low < truth) & (truth < high)).tolist(),
             "width": ((high - low) / (3.92 * errors[1][1:])).tolist(),
@@ -140,7 +141,7 @@ def markdown(rows: Sequence[Row]) -> str:
         lines.append((row["errors"], n, row["epsilon"], trials, *ways, row["warned"]))
     return as_markdown(
         "errors | rows | epsilon | Releases (with residuals) | least squares: usual | White's "
-        "| noisewise, one spread | noisewise, residuals | warned",
+        "| noisewise, one spread | noisewise, residuals | the same for all rows | warned",
         lines,
     )
 
