@@ -166,8 +166,8 @@ def ledger_cap(ledger: Path, dataset: str, epsilon: str, delta: str, new: bool) 
     """
     with Ledger(ledger) as budget:
         budget.set_cap(dataset, epsilon, delta, new=new)
-        line = account_line(account(budget, dataset))
-    typer.echo(line)
+        set_now = account(budget, dataset)
+    typer.echo(f"{account_line(set_now)}\n{rule_line(set_now)}")
 
 
 @ledger_app.command("show")
@@ -195,6 +195,8 @@ def ledger_show(ledger: Path, as_json: bool) -> None:
     console = Console()
     for each in accounts:
         console.print(account_line(each), markup=False, highlight=False)
+        if each.rule is not None:
+            console.print(rule_line(each), markup=False, highlight=False)
         streams = any(record.charge.batch is not None for record in each.charges)
         columns = ("series", "batch") if streams else ()
         asked = ("user", "purpose") if any(record.user for record in each.charges) else ()
@@ -284,11 +286,19 @@ def say_quote(quote: Quote) -> None:
     if quote.cap_delta:
         cap += f" at delta {_float(quote.cap_delta):g}"
     typer.echo(f"Budget of '{quote.dataset}': cap {cap}.")
-    before, after = quote.remaining_before, quote.remaining_after
-    typer.echo(
-        f"  spent so far {_float(quote.spent_epsilon):.6g}, remaining {_down(before)} now and "
-        f"{_down(before if after is None else after)} after this release."
-    )
+    now = _remaining(quote, quote.remaining_before, quote.gaussian_before)
+    after = now
+    if quote.remaining_after is not None:
+        after = _remaining(quote, quote.remaining_after, quote.gaussian_after)
+    spent = f"{_float(quote.spent_epsilon):.6g}"
+    typer.echo(f"  spent so far {spent}, remaining {now} now and {after} after this release.")
+
+
+def _remaining(budget: Account | Quote, pure: Any, gaussian: Any) -> str:
+    """What the next charge may cost at most."""
+    if budget.rule != "filter" or not budget.cap_delta:
+        return _down(pure)
+    return f"{_down(pure)} (with Gaussian noise {_down(gaussian)})"
 
 
 def _float(value: Fraction) -> float:
@@ -328,7 +338,21 @@ def account_line(account: Account) -> str:
     at = f" at delta {_float(account.cap_delta):g}" if account.cap_delta else ""
     return (
         f"Budget of '{account.dataset}': cap epsilon {_float(account.cap_epsilon):g}{at}, {spent}, "
-        f"remaining {_down(account.remaining_epsilon)}."
+        f"remaining {_remaining(account, account.remaining_epsilon, account.remaining_gaussian)}."
+    )
+
+
+def rule_line(account: Account) -> str:
+    """What the cap rests on."""
+    if account.rule == "filter":
+        return (
+            "Rule 'filter': the cap holds even if the sizes of releases are chosen in the light of "
+            "earlier ones."
+        )
+    return (
+        "Rule 'accountants', of an older noisewise: the cap holds if the sizes of releases are not "
+        "chosen in the light of earlier ones. What was charged under it stays under it; data sets "
+        "whose first charge comes now have the rule 'filter', which needs no such promise."
     )
 
 

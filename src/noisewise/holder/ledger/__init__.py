@@ -138,18 +138,20 @@ class Ledger:
             if dataset not in book.accounts:
                 check_new(dataset, book.accounts, confirmed=new)
             account = book.account(dataset)
-            losses = account.losses()
-            if not fits(losses, epsilon, delta):
-                spent = total_epsilon(losses, delta)
+            losses, rule = account.losses(), account.next_rule
+            if not fits(losses, epsilon, delta, rule):
+                spent = total_epsilon(losses, delta, rule)
                 raise BudgetError(
                     f"Data set {dataset!r}: the cap cannot be set to epsilon={exact(epsilon)}, "
                     f"delta={exact(delta)}, since epsilon={up(spent)} is spent "
                     "at this delta. What was published cannot be taken back: set at least that"
                     + (", or a larger delta." if account.cap and delta < account.cap[1] else ".")
                 )
-            if account.cap != (epsilon, delta):
+            if (account.cap, account.rule) != ((epsilon, delta), rule):
                 cap = {"epsilon": exact(epsilon), "delta": exact(delta)}
-                book.append("cap", {"dataset": dataset, **cap})
+                # Entries of the former rule stay as they were.
+                kept_by = {"rule": rule} if rule == "filter" else {}
+                book.append("cap", {"dataset": dataset, **cap, **kept_by})
 
     def preview(self, charge: Charge, *, after: Sequence[Charge] = ()) -> Quote:
         """Say what `reserve` would do. Writes nothing and does not create the file.
@@ -181,9 +183,12 @@ class Ledger:
                 refusal=refused,
                 cap_epsilon=before.cap_epsilon,
                 cap_delta=before.cap_delta,
+                rule=before.rule,
                 spent_epsilon=before.spent_epsilon,
                 remaining_before=before.remaining_epsilon,
                 remaining_after=None if refused else afterwards.remaining_epsilon,
+                gaussian_before=before.remaining_gaussian,
+                gaussian_after=None if refused else afterwards.remaining_gaussian,
             )
 
     def reserve(self, charge: Charge, *, purpose: str = "") -> Reservation:

@@ -21,10 +21,18 @@ from typing import Any
 
 from noisewise.core.errors import LedgerError, NoisewiseError
 from noisewise.core.temporary import locked_file
-from noisewise.holder.ledger.accounts import ChargeRecord, OpenAccount, charge_from_json
+from noisewise.holder.ledger.accounts import (
+    ChargeRecord,
+    OpenAccount,
+    charge_from_json,
+    rule_from_json,
+)
 
 _APPLICATION_ID = 0x4E574C47  # "NWLG", so that `file` and we can tell a ledger from other SQLite
-_VERSION = 1
+# Version 2 has caps with the rule "filter" (`accounts.Rule`), which software that knows version 1
+# only would keep by another rule. A ledger of version 1 gets version 2 with the first entry of
+# that kind.
+_VERSION = 2
 _BUSY_SECONDS = 30.0
 
 # The text is compared to what the file says, byte for byte: a ledger with a trigger, a view or a
@@ -166,9 +174,9 @@ class LedgerFile:
         if version > _VERSION:
             raise LedgerError(
                 f"The ledger {self.path} has format version {version}; this noisewise reads "
-                f"version {_VERSION}. It was written by a newer noisewise: upgrade."
+                f"versions 1 to {_VERSION}. It was written by a newer noisewise: upgrade."
             )
-        if version < _VERSION:
+        if version < 1:
             raise self._damage(f"its format version {version} does not exist")
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         if mode != "delete":
@@ -364,6 +372,9 @@ class Book:
     def append(self, kind: str, body: dict[str, Any]) -> int:
         """Write one entry (if writable), let it act on the state, and return its number."""
         seq, time = self._entries + 1, datetime.now(UTC).isoformat(timespec="seconds")
+        if self._writable and "rule" in body:
+            assert self._connection is not None
+            self._connection.execute(f"PRAGMA user_version={_VERSION}")  # part of the transaction
         text = json.dumps(body, sort_keys=True, allow_nan=False)
         digest = _link(self._hash, seq, time, kind, text)
         if self._writable:
@@ -422,11 +433,14 @@ class Book:
         account = self.accounts.setdefault(body["dataset"], OpenAccount(body["dataset"]))
         if kind == "cap":
             account.cap = Fraction(body["epsilon"]), Fraction(body["delta"])
+            account.rule = rule_from_json(body)
             return
         if kind == "reserve":
             charge = charge_from_json(body)
-            account.records[seq] = ChargeRecord(
-                seq, charge, time, user=body.get("user", ""), purpose=body.get("purpose", "")
+            account.add(
+                ChargeRecord(
+                    seq, charge, time, user=body.get("user", ""), purpose=body.get("purpose", "")
+                )
             )
             return
         record = account.records[body["charge_id"]]

@@ -35,9 +35,9 @@ from noisewise.holder.ledger.accounts import (
     down,
     exact,
     fits,
-    remaining_epsilon,
     total_epsilon,
     up,
+    what_remains,
 )
 from noisewise.holder.ledger.file import Book
 from noisewise.holder.mechanisms import randomness
@@ -60,16 +60,21 @@ def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
         )
     assert account.cap is not None  # else there is `no_cap`
     cap_epsilon, cap_delta = account.cap
-    if fits(account.losses(charge), cap_epsilon, cap_delta):
+    if fits(account.losses(charge), cap_epsilon, cap_delta, account.rule):
         return None
-    spent = total_epsilon(account.losses(), cap_delta)
+    losses = account.losses()
+    spent = total_epsilon(losses, cap_delta, account.rule)
+    pure, gaussian = what_remains(losses, *account.cap, account.rule, spent)
     pending = sum(record.status == "pending" for record in others)
     facts = (
         f"Data set {account.dataset!r}: the request (epsilon={exact(charge.epsilon)}, "
         f"delta={exact(charge.delta)}) does not fit into the privacy budget: cap "
         f"epsilon={exact(cap_epsilon)}, delta={exact(cap_delta)}, spent "
-        f"epsilon={up(spent)}, remaining epsilon={down(remaining_epsilon(cap_epsilon, spent))}. "
+        f"epsilon={up(spent)}, remaining epsilon={down(pure)}"
     )
+    if account.rule == "filter" and cap_delta:
+        facts += f" without a delta, or epsilon={down(gaussian)} with Gaussian noise at that delta"
+    facts += ". "
     if pending:
         facts += (
             f"Unfinished runs among the charges: {pending}. The same request, run again, completes "
@@ -99,7 +104,7 @@ def no_cap(path: Path, book: Book, account: OpenAccount, charge: Charge) -> str:
         where = f"Data set {name!r}: no cap is set for it in the ledger {path}"
     others = closest(name, [one for one in book.accounts if one != name])
     if account.live():
-        spent = up(total_epsilon(account.losses(), account.delta()))
+        spent = up(total_epsilon(account.losses(), account.delta(), account.rule))
         where += f" (epsilon={spent} is spent, under a cap that nobody chose)"
     elif others:
         shown = ", ".join(map(repr, others[:5])) + (", ..." if len(others) > 5 else "")
@@ -116,7 +121,7 @@ def _remedy(path: Path, account: OpenAccount, charge: Charge) -> str:
     cap_delta = account.delta()
     candidates = {cap_delta, max(cap_delta, charge.delta), cap_delta + charge.delta}
     for delta in sorted(one for one in candidates if one < 1):
-        total = total_epsilon(account.losses(charge), delta)
+        total = total_epsilon(account.losses(charge), delta, account.next_rule)
         if total != math.inf:
             present = account.cap[0] if account.cap is not None else Fraction(0)
             needed = exact(present) if present > total else up(total)
