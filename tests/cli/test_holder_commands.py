@@ -407,7 +407,7 @@ def test_data_that_do_not_fit(shell):
     assert "epsilon=1 stays pending" in shell.err
     shown = " ".join(shell("ledger", "show", "--ledger", "budget.db").split())
     assert "remaining 0." in shown
-    assert "Pending: income ~ age + region, laplace (epsilon 1)." in shown
+    assert "Pending: income ~ age + region, laplace (epsilon 1) of /" in shown
     assert "give the same command again: it completes at no further cost" in shown
     assert "schema check SCHEMA --data" in shown
     shell.release("--epsilon", "1", "--label", "another", code=5)  # the budget is spent

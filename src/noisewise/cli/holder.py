@@ -222,10 +222,15 @@ def ledger_show(ledger: Path, as_json: bool) -> None:
 
 def _what_is_pending(account: Account) -> str:
     """Which charges have no Release yet, and what to do."""
+    from noisewise.holder.ledger.refusals import in_words
     from noisewise.holder.publish import REHEARSAL
 
     pending = [record for record in account.charges if record.status == "pending"]
-    runs = "; ".join(f"{one.charge.summary} (epsilon {one.charge.epsilon})" for one in pending)
+    runs = "; ".join(
+        f"{one.charge.summary} (epsilon {one.charge.epsilon})"
+        + (f" of {in_words(one.source)}" if one.source else "")
+        for one in pending
+    )
     return (
         f"Pending: {runs}. Charged and not published: the run was interrupted, or the data did "
         "not fit. It counts, because rows may have been read, and is never lifted. Repair the "
@@ -349,10 +354,12 @@ def rule_line(account: Account) -> str:
             "Rule 'filter': the cap holds even if the sizes of releases are chosen in the light of "
             "earlier ones."
         )
+    remedy = "Set the cap again, and it has the rule 'filter', which needs no such promise."
+    if account.next_rule == "accountants":
+        remedy = "Charges were let in by it, so it stays; new data sets have the rule 'filter'."
     return (
         "Rule 'accountants', of an older noisewise: the cap holds if the sizes of releases are not "
-        "chosen in the light of earlier ones. What was charged under it stays under it; data sets "
-        "whose first charge comes now have the rule 'filter', which needs no such promise."
+        f"chosen in the light of earlier ones. {remedy}"
     )
 
 

@@ -207,6 +207,12 @@ PUBLICATION = (
     LEDGER,
     option("dry_run", bool, "Show noise and cost; read no rows, spend nothing.", default=False),
     option("purpose", str, "Why: kept in the ledger, not in the Release.", default=""),
+    expert(
+        "same_data",
+        bool,
+        "I confirm that a pending charge was made for these rows, in another place.",
+        default=False,
+    ),
     JSON,
     *SOURCE,
 )

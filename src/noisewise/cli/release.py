@@ -61,6 +61,7 @@ class Publication:
     query: str | None
     as_json: bool  # say it as JSON
     purpose: str = ""  # as `publish` takes it
+    same_data: bool = False  # likewise
     dry_run: bool = False  # only say what it would cost
 
     @property
@@ -71,6 +72,13 @@ class Publication:
     def charge(self, request: Publishable[Any]) -> Charge:
         """What a ledger is asked for."""
         return request.charge(table=self.table, query=self.query)
+
+    def preview(self, ledger: Ledger, charge: Charge) -> Quote:
+        """What the ledger would answer."""
+        from noisewise.holder.engines import where_rows_are
+
+        where = where_rows_are(self.data, table=self.table, query=self.query)
+        return ledger.preview(charge, source=where, same_data=self.same_data)
 
 
 def _publish(
@@ -98,6 +106,7 @@ def _publish(
                 ledger=budget,
                 out=out,
                 purpose=publication.purpose,
+                same_data=publication.same_data,
                 progress=progress,
                 **publication.source,
             )
@@ -138,7 +147,7 @@ def _partition(request: Request, schema: Schema, column: str, publication: Publi
         if publication.dry_run:
             check_columns(parts.plan(), publication.data, **publication.source)
             # Parts of a series cost as much as the costliest, and all of them cost the same.
-            quote = budget.preview(parts.charges[0])
+            quote = publication.preview(budget, parts.charges[0])
         else:
             with progress_bar("summing", unit="rows", show=sys.stderr.isatty()) as progress:
                 outcome = publish_partition(
@@ -148,6 +157,7 @@ def _partition(request: Request, schema: Schema, column: str, publication: Publi
                     out=publication.out,
                     engine=publication.engine,
                     purpose=publication.purpose,
+                    same_data=publication.same_data,
                     progress=progress,
                 )
             left = holder.account(budget, schema.dataset)
@@ -213,7 +223,7 @@ def _dry_run(
     with Ledger(publication.ledger) as budget:
         charge = publication.charge(request)
         _say_rehearsal(budget, charge, publication, request)
-        quote = budget.preview(charge)
+        quote = publication.preview(budget, charge)
     averaged = request.schema.unit_column is not None
     words = " (one person, averaged over all their rows)" if averaged else ""
     asked_for = f"Dry run: nothing is read, spent or written. Asked for: {request.claim}."

@@ -37,6 +37,7 @@ from typing import Any
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Schema
+from noisewise.holder.engines import where_rows_are
 from noisewise.holder.ledger import Charge, Ledger
 from noisewise.holder.publish import (
     Published,
@@ -150,6 +151,7 @@ def publish_partition(
     out: str | Path | None = None,
     engine: str = "auto",
     purpose: str = "",
+    same_data: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> dict[str, Published[Release]]:
     """Publish one Release for every level, as `publish` does: charge, then read, then store.
@@ -157,7 +159,7 @@ def publish_partition(
     Parameters
     ----------
     partition : Partition
-    data, ledger, engine, purpose, progress
+    data, ledger, engine, purpose, same_data, progress
         As in `publish`.
     out : path, optional
         A folder for the Releases, which is made if need be.
@@ -179,7 +181,12 @@ def publish_partition(
         plan, read = partition.plan(), {"table": partition.table, "query": partition.query}
         source = check_columns(plan, data, engine=engine, **read)
         budget = stack.enter_context(_opened(ledger))
-        reservations = budget.reserve_all(partition.charges, purpose=purpose)
+        reservations = budget.reserve_all(
+            partition.charges,
+            purpose=purpose,
+            source=where_rows_are(data, **read),
+            same_data=same_data,
+        )
         texts = [one.published for one in reservations if one.published is not None]
         repeated = bool(texts)  # the ledger insists on all or none
         if not repeated:

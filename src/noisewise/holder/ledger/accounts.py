@@ -184,8 +184,11 @@ class ChargeRecord:
     void_reason: str | None = None
     user: str = ""  # empty in entries from before these were kept
     purpose: str = ""
-    fingerprint: Mapping[str, Any] | None = field(default=None, repr=False)  # of a batch's rows
+    # Of the rows of a batch, or of those that the first part below was made from
+    fingerprint: Mapping[str, Any] | None = field(default=None, repr=False)
     kept: tuple[str, ...] = field(default=(), repr=False)  # parts that are drawn, in order
+    # Where the rows are that it was made for (`engines.where_rows_are`), if that is known
+    source: Mapping[str, Any] | None = None
 
     @property
     def counts(self) -> bool:
@@ -210,6 +213,7 @@ class ChargeRecord:
             "void_reason": self.void_reason,
             "user": self.user,
             "purpose": self.purpose,
+            "source": None if self.source is None else dict(self.source),
         }
 
 
@@ -342,6 +346,7 @@ class Account:
     cap_epsilon: Fraction | None
     cap_delta: Fraction | None
     rule: Rule | None
+    next_rule: Rule  # of the next cap
     # The least epsilon of a cap with this delta that the charges fit into
     spent_epsilon: Fraction
     # What the next charge may cost if it is pure, and if it is Gaussian, at the cap's delta. With
@@ -454,6 +459,7 @@ class OpenAccount:
             cap_epsilon=None if self.cap is None else self.cap[0],
             cap_delta=None if self.cap is None else self.cap[1],
             rule=None if self.cap is None else self.rule,
+            next_rule=self.next_rule,
             spent_epsilon=spent,
             remaining_epsilon=remaining[0],
             remaining_gaussian=remaining[1],

@@ -30,8 +30,8 @@ from noisewise.holder.ledger.accounts import (
 
 _APPLICATION_ID = 0x4E574C47  # "NWLG", so that `file` and we can tell a ledger from other SQLite
 # Version 2 has caps with the rule "filter" (`accounts.Rule`), which software that knows version 1
-# only would keep by another rule. A ledger of version 1 gets version 2 with the first entry of
-# that kind.
+# only would keep by another rule, and entries of the kind "source". A ledger of version 1 gets
+# version 2 with the first of these.
 _VERSION = 2
 _BUSY_SECONDS = 30.0
 
@@ -372,7 +372,7 @@ class Book:
     def append(self, kind: str, body: dict[str, Any]) -> int:
         """Write one entry (if writable), let it act on the state, and return its number."""
         seq, time = self._entries + 1, datetime.now(UTC).isoformat(timespec="seconds")
-        if self._writable and "rule" in body:
+        if self._writable and ("rule" in body or kind == "source"):
             assert self._connection is not None
             self._connection.execute(f"PRAGMA user_version={_VERSION}")  # part of the transaction
         text = json.dumps(body, sort_keys=True, allow_nan=False)
@@ -405,10 +405,21 @@ class Book:
         more = {} if kept is None else {"fingerprint": kept}
         self.append("publish", {**body, "release_sha256": digest, **more})
 
-    def keep(self, record: ChargeRecord, text: str) -> None:
-        """Store the next part of what is published under a pending charge."""
+    def keep(
+        self, record: ChargeRecord, text: str, fingerprint: Mapping[str, Any] | None = None
+    ) -> None:
+        """Store the next part of what is published under a pending charge.
+
+        The fingerprint is that of the rows it was made from.
+        """
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
-        self.append("keep", {**body, "number": len(record.kept), "text": text})
+        more = {} if fingerprint is None else {"fingerprint": dict(fingerprint)}
+        self.append("keep", {**body, "number": len(record.kept), "text": text, **more})
+
+    def move(self, record: ChargeRecord, source: Mapping[str, Any]) -> None:
+        """Note that the rows of a pending charge are somewhere else now."""
+        body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
+        self.append("source", {**body, "source": dict(source)})
 
     def supersede(self, record: ChargeRecord) -> None:
         """Replace a pending charge; the caller charges the same request at another price."""
@@ -439,14 +450,23 @@ class Book:
             charge = charge_from_json(body)
             account.add(
                 ChargeRecord(
-                    seq, charge, time, user=body.get("user", ""), purpose=body.get("purpose", "")
+                    seq,
+                    charge,
+                    time,
+                    user=body.get("user", ""),
+                    purpose=body.get("purpose", ""),
+                    source=body.get("source"),
                 )
             )
             return
         record = account.records[body["charge_id"]]
         if kind == "keep" and record.status == "pending" and body["number"] == len(record.kept):
             kept = (*record.kept, str(body["text"]))
-            account.records[record.charge_id] = replace(record, kept=kept)
+            of_rows = body.get("fingerprint", record.fingerprint)
+            account.records[record.charge_id] = replace(record, kept=kept, fingerprint=of_rows)
+            return
+        if kind == "source" and record.status == "pending":
+            account.records[record.charge_id] = replace(record, source=body["source"])
             return
         if kind not in ("publish", "void") or record.status != "pending":
             raise ValueError("an unknown kind of entry, or a charge that is settled twice")
@@ -456,7 +476,7 @@ class Book:
             settled_at=time,
             release_sha256=body.get("release_sha256"),
             void_reason=body.get("reason"),
-            fingerprint=body.get("fingerprint"),
+            fingerprint=body.get("fingerprint", record.fingerprint),
         )
 
 
