@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
-from urllib.parse import parse_qsl, urlsplit
 
 from noisewise.core.errors import RequestError
 from noisewise.holder.engines.base import Source
@@ -207,26 +206,31 @@ def where_rows_are(
     return {key: value for key, value in found.items() if value is not None}
 
 
-# What says which database it is. All else may be a secret, or changes nothing about the rows.
-_OF_DATABASE = ("host", "hostaddr", "port", "dbname", "service")
-
-
 def _place(data: Any) -> str:
     if isinstance(data, str) and data.startswith("spark:"):
         return "spark:" + data.removeprefix("spark:").rpartition("@")[2]
     if is_server(data):
-        try:
-            address = urlsplit(data)
-            named = [f"{key}={value}" for key, value in parse_qsl(address.query)
-                     if key in _OF_DATABASE]  # fmt: skip
-        except ValueError:
-            return "a PostgreSQL server"
-        place = f"postgresql://{address.netloc.rpartition('@')[2]}{address.path}"
-        return "?".join([place, *(["&".join(named)] if named else [])])
+        return _server(data)
     if isinstance(data, str | PathLike):
         return os.path.realpath(data)
     if _is_psycopg(data):
-        return f"postgresql://{data.info.host}:{data.info.port}/{data.info.dbname}"
+        return _server(data.info.dsn)
     if _is_duckdb(data, "DuckDBPyConnection") or _is_duckdb(data, "DuckDBPyRelation"):
         return "a DuckDB connection"
     return "a frame of Spark" if _is_spark(data) else "a table in memory"
+
+
+def _server(address: str) -> str:
+    """Host, port and database. All else may be a secret, or changes nothing about the rows."""
+    try:
+        from psycopg import Error
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError:
+        return "a PostgreSQL server"
+    try:
+        parts = conninfo_to_dict(address)
+    except Error:
+        return "a PostgreSQL server"
+    names = ("service", "host", "hostaddr", "port", "dbname")
+    shown = [f"{name}={parts[name]}" for name in names if parts.get(name)]
+    return " ".join(["PostgreSQL", *shown])

@@ -273,14 +273,15 @@ def filled(values: Floats | Codes, schema: Schema, name: str) -> Any:
 
 def missing_value_error(schema: Schema, name: str) -> DataError:
     """The error for a missing value without a fill; says nothing about how many, or where."""
+    # The first remedy completes a pending charge; with another schema it is another request.
     if not isinstance(schema.columns[name], Category):
-        problem = "has missing values; give"
+        problem = "has missing values; complete the data, or give"
     else:
         problem = (
-            "has missing values or values that are not among its declared levels; declare every "
-            "level that is publicly known to occur, give"
+            "has missing values or values that are not among its declared levels; complete or "
+            "correct the data, or declare every level that is publicly known to occur, or give"
         )
     return DataError(
-        f"column {name!r} {problem} a public fill value for it under 'missing:' in the "
-        "schema, or complete the data (rows are never dropped)"
+        f"column {name!r} {problem} a public fill value for it under 'missing:' in the schema, "
+        "which makes it another request (rows are never dropped)"
     )
