@@ -9,7 +9,6 @@ import json
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,7 +33,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.privacy import as_fraction
 from noisewise.core.schema import Category
 from noisewise.core.yaml_files import read_schema
-from noisewise.holder.ledger import Account, ChargeRecord, Ledger, Quote
+from noisewise.holder.ledger import Account, Ledger, Quote
 
 # --- the schema -----------------------------------------------------------------------------------
 
@@ -322,17 +321,8 @@ def _down(value: Any) -> str:
 
 def account(ledger: Ledger, dataset: str) -> Account:
     """The account of this data set; the ledger keeps names in composed Unicode (NFC)."""
-    return next(_accounts(ledger, dataset))
-
-
-def charges_of(ledger: Ledger, dataset: str) -> list[ChargeRecord]:
-    """All charges of this data set, none if the ledger doesn't know it."""
-    return [record for account in _accounts(ledger, dataset) for record in account.charges]
-
-
-def _accounts(ledger: Ledger, dataset: str) -> Iterator[Account]:
     name = unicodedata.normalize("NFC", dataset)
-    return (account for account in ledger.accounts() if account.dataset == name)
+    return next(account for account in ledger.accounts() if account.dataset == name)
 
 
 def account_line(account: Account) -> str:

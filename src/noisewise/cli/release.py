@@ -188,7 +188,7 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, col
     from noisewise.holder.publish import check_columns
 
     dataset = charge.dataset
-    if publication.as_json or any(holder.charges_of(ledger, dataset)):
+    if publication.as_json or any(ledger.charges(dataset)):
         return
     try:
         check_columns(columns, publication.data, **publication.source)

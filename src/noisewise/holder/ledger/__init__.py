@@ -339,6 +339,11 @@ class Ledger:
         with self._file.transaction(write=False) as book:
             return [book.accounts[name].summary() for name in sorted(book.accounts)]
 
+    def charges(self, dataset: str) -> list[ChargeRecord]:
+        """Return all charges of a data set in order, none if it is unknown."""
+        with self._file.transaction(write=False) as book:
+            return list(book.account(usable_name("dataset", dataset)).records.values())
+
     def published(self) -> dict[int, str]:
         """Return the text of every published Release by the number of its charge."""
         with self._file.transaction(write=False) as book:
