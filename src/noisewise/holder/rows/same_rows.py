@@ -97,6 +97,7 @@ class RowCheck:
         # Categories of many levels by their codes, everything else by a product.
         self._secrets = np.array([0.0 if np.ndim(one) else one for one in others])
         self._narrow = narrow
+        self._w = np.empty((len(others), 0))
         self._by_level = {i: one * grid.one for i, one in enumerate(others, 1) if np.ndim(one)}
 
     def of(self, centred: Floats, block: list[Floats | Codes]) -> int:
@@ -104,7 +105,9 @@ class RowCheck:
         if self._rows is not None:
             centred = np.empty((len(self._secrets), len(block[0])))
             self._rows.fill(list(block), centred)
-        w = np.empty_like(centred)
+        if self._w.shape[1] < centred.shape[1]:
+            self._w = np.empty(centred.shape)
+        w = self._w[:, : centred.shape[1]]
         self._grid.round_block(centred, out=w)
         total = self._secrets @ w
         total += self._constant
