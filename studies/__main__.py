@@ -44,7 +44,7 @@ MODULES = (
     "rounds_calibration", "holders_in_rounds", "many_holders", "varying_holders", "people", "terms",
     "unequal_errors", "amitai2018.study", "amitai2018.calibration", "skewed_blocks",
     "block_models", "zhang2016.fig1", "zhang2016.fig2", "network_priors", "synthetic_sets",
-    "zhang2016.coverage", "battery",
+    "zhang2016.coverage", "battery", "caps",
 )  # fmt: skip
 
 

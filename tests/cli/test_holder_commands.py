@@ -407,11 +407,16 @@ def test_data_that_do_not_fit(shell):
     assert "epsilon=1 stays pending" in shell.err
     shown = " ".join(shell("ledger", "show", "--ledger", "budget.db").split())
     assert "remaining 0." in shown
-    assert "Pending: income ~ age + region, laplace (epsilon 1)." in shown
+    assert "Pending: income ~ age + region, laplace (epsilon 1) of /" in shown
     assert "give the same command again: it completes at no further cost" in shown
     assert "schema check SCHEMA --data" in shown
     shell.release("--epsilon", "1", "--label", "another", code=5)  # the budget is spent
-    shell.release("--epsilon", "1")  # the same request, with good data
+    shell.release("--epsilon", "1", code=2)  # the same request, with another file
+    assert "it was charged for" in shell.err
+    assert "bad.csv" in shell.err
+    shell.release("--epsilon", "1", "--dry-run", code=2)
+    assert "--same-data" in shell.err
+    shell.release("--epsilon", "1", "--same-data")  # it is the repaired one
     assert "Pending" not in shell("ledger", "show", "--ledger", "budget.db")
     shell("schema", "check", "schema.yaml", "--data", "bad.csv", code=4)
     (shell.folder / "west.csv").write_text(text.replace("canary", "30").replace("south", "west"))

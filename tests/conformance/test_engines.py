@@ -46,6 +46,7 @@ from noisewise.holder.requests.network import make_network_request
 from noisewise.holder.rows import sums as sums_module
 from noisewise.holder.rows import units as units_module
 from noisewise.holder.rows.rounds import BallPlan, ResidualPlan, TailPlan
+from noisewise.holder.rows.same_rows import check_of, with_check
 from noisewise.holder.rows.scores import ScorePlan
 from noisewise.holder.rows.sums import SumAccumulator, SumPlan
 
@@ -532,17 +533,22 @@ def test_rounds_sum_the_same_rows(reader, tmp_path):
     shape = Shape(transform, 1280, 900, 2000)
     direction = tuple(rng.integers(-(2**17), 2**17, len(linear.names)).tolist())
     alone = Shape(Transform.of(np.array([[0.3]]), np.array([0.1])), 1280, 900, 1500)
-    for plan in (
+    key = "00ff" * 16
+    first = SumPlan(linear, Box(), (SecondMoments(linear),))
+    check = check_of(first, source.sums(first), key)  # of the rows, whatever a pass sums
+    for one in (
         BallPlan(linear, shape),
         TailPlan(linear, transform),
         ResidualPlan(linear, shape, direction, 3000),
         ScorePlan(counts, alone, direction[1:]),
     ):
+        plan = with_check(one, key)
         expected = plan.accumulator()
         expected.add([columns["x"], codes.astype(np.int32), columns["y"]])
         found = source.sums(plan)
         for name, part in vars(expected.result()).items():
             assert np.array_equal(getattr(found, name), part), name
+        assert found.check == check
 
 
 @reader

@@ -10,7 +10,12 @@ import mpmath
 import numpy as np
 import pytest
 
-from noisewise.core.calibration import _slack_terms, discreteness_slack, gaussian_delta
+from noisewise.core.calibration import (
+    _slack_terms,
+    discreteness_slack,
+    gaussian_delta,
+    lattice_inflation,
+)
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import precise
 
@@ -122,3 +127,57 @@ def test_slack_refuses_coarse_noise(scale: int) -> None:
 def test_bad_parameters_are_refused(entries: int, scale: int) -> None:
     with pytest.raises(RequestError):
         discreteness_slack(entries, scale)
+
+
+# --- as Gaussian privacy, without a tail ----------------------------------------------------------
+
+
+def quantiles(scale: int, reach: int) -> list[mpmath.mpf]:
+    """Standard normal quantiles of the discrete Gaussian's distribution function, up to 0."""
+    mass = [mpmath.exp(-mpmath.mpf(x * x) / (2 * scale * scale)) for x in range(-3 * reach, 1)]
+    total = mpmath.jtheta(3, 0, mpmath.exp(-mpmath.mpf(1) / (2 * scale * scale)))
+    below, found = mpmath.mpf(0), []
+    for x, p in zip(range(-3 * reach, 1), mass, strict=True):
+        below += p / total
+        if x >= -reach:
+            small = below if below < 0.5 else 1 - below
+            start = -mpmath.sqrt(max(mpmath.mpf(0), -2 * mpmath.log(2 * small)))
+            z = mpmath.findroot(
+                lambda z, small=small: mpmath.log(mpmath.ncdf(z)) - mpmath.log(small), start - 0.05
+            )
+            found.append(z if below < 0.5 else -z)
+    return found
+
+
+@pytest.mark.parametrize("scale", [8, 16])
+def test_discrete_noise_is_gaussian_private(scale: int) -> None:
+    """Every step of the quantiles is at most what the lemma says, and at times nearly 1/12 s^2."""
+    bound = lattice_inflation(scale)
+    with mpmath.workdps(60):
+        found = quantiles(scale, 12 * scale)
+        steps = [(after - before) ** 2 * scale**2 for before, after in itertools.pairwise(found)]
+        largest = Fraction(mpmath.nstr(max(steps), 30))
+    assert largest <= bound
+    assert largest > 1  # without an inflation it would be false
+    assert float((largest - 1) * 12 * scale**2) == pytest.approx(1, rel=0.01)
+
+
+@pytest.mark.parametrize("shift", [1, 3, 8, 20])
+@pytest.mark.parametrize("scale", [8, 16])
+def test_no_epsilon_sees_more_than_the_gaussian(scale: int, shift: int) -> None:
+    """The exact delta of discrete noise against that of the Gaussian that stands for it."""
+    mp = precise()
+    mu = mp.mpf(shift) / scale * mp.sqrt(float(lattice_inflation(scale)))
+    tight = 0
+    for epsilon in np.linspace(0, 4 * shift / scale, 9):
+        attained = discrete_delta((shift,), scale, float(epsilon))
+        allowed = float(gaussian_delta(mu, Fraction(float(epsilon))))
+        assert attained <= allowed * (1 + 1e-9) + 1e-14
+        tight += attained > 0.98 * allowed
+    assert tight >= 1  # no other sd was compared
+
+
+def test_the_lattice_lemma_needs_a_scale() -> None:
+    assert lattice_inflation(2**20) == 1 + Fraction(1, 2**41)
+    with pytest.raises(RequestError, match="below 8"):
+        lattice_inflation(7)

@@ -33,9 +33,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from noisewise.core.calibration import gaussian_noise_multiplier
 from noisewise.core.composition import epsilon_of
 from noisewise.core.errors import BudgetError, LedgerError, NoisewiseError, RequestError
 from noisewise.core.privacy import ComposedEvent, Event, GaussianEvent, PureEvent
+from noisewise.core.privacy_filter import Borne, epsilon_spent
 from noisewise.holder.ledger import Account, Charge, Ledger, Reservation
 from noisewise.holder.ledger import accounts as accounts_module
 from noisewise.holder.ledger import accounts as amounts
@@ -199,12 +201,14 @@ def entries_as_before_series(path: Path) -> None:
             document = json.loads(body)
             if "stream" in document:
                 document["batch"] = document.pop("stream")["batch"]
+            document.pop("rule", None)  # of a cap: there was no choice
             text = json.dumps(document, sort_keys=True)
             last = file_module._link(last, seq, time_, kind, text)
             connection.execute(
                 "UPDATE entry SET body = ?, hash = ? WHERE seq = ?", (text, last, seq)
             )
         connection.execute("UPDATE head SET hash = ?", (last,))
+        connection.execute("PRAGMA user_version=1")
 
 
 def test_batches_of_an_old_ledger_add_up(path: Path) -> None:
@@ -298,7 +302,8 @@ def test_batches_compose_over_gaussians_too(ledger: Ledger) -> None:
     for series, number in itertools.product("st", range(20)):
         terms = {"event": event, "delta": DELTA, "series": series, "batch": f"b{number}"}
         publish(ledger, charge(str(cost), f"{series}{number}", **terms))
-    assert only_account(ledger).spent_epsilon == Fraction(epsilon_of([event, event], DELTA))
+    worst = Borne(2, (event, event))  # one batch of each series
+    assert only_account(ledger).spent_epsilon == Fraction(epsilon_spent(worst, DELTA))
 
 
 def test_thirds_are_exact_too_and_kept_over_reopening(path: Path) -> None:
@@ -394,7 +399,26 @@ def test_gaussian_charges_compose(ledger: Ledger) -> None:
     assert 3 < accepted < 12
     account = only_account(ledger)
     assert one.epsilon < account.spent_epsilon <= one.epsilon * 3
-    assert account.remaining_epsilon == one.epsilon * 3 - account.spent_epsilon
+    assert account.remaining_gaussian < one.epsilon
+    with pytest.raises(BudgetError, match="with Gaussian noise at that delta"):
+        ledger.reserve(gaussian_charge("more"))
+
+
+def test_what_remains_is_what_the_next_charge_may_cost(ledger: Ledger) -> None:
+    """One part in a thousand more is refused, for either kind of charge."""
+    ledger.set_cap("survey", Fraction(3), DELTA)
+    publish(ledger, gaussian_charge("a"))
+    publish(ledger, charge("0.4", "b"))
+    account = only_account(ledger)
+    assert 0 < account.remaining_gaussian < account.remaining_epsilon < 3  # tenths are wasteful
+    less, more = Fraction(999, 1000), Fraction(1001, 1000)
+    for factor, fitting in ((less, True), (more, False)):
+        amount = account.remaining_epsilon * factor
+        assert ledger.preview(charge(str(amount), "next")).allowed == fitting
+        amount = account.remaining_gaussian * factor
+        event = GaussianEvent(gaussian_noise_multiplier(amount, DELTA))
+        terms = {"event": event, "delta": DELTA}
+        assert ledger.preview(charge(str(amount), "next", **terms)).allowed == fitting
 
 
 def test_composed_events_survive_the_file(path: Path) -> None:
@@ -670,8 +694,9 @@ def test_accounts_are_plain_json(ledger: Ledger) -> None:
     (account,) = json.loads(json.dumps([one.to_json() for one in ledger.accounts()]))
     assert account["cap_epsilon"] == "10"
     assert Fraction(account["cap_delta"]) == DELTA
-    spent, remaining = Fraction(account["spent_epsilon"]), Fraction(account["remaining_epsilon"])
-    assert 10 - Fraction(1, 10**9) < spent + remaining <= 10
+    assert 0 < Fraction(account["spent_epsilon"]) < 10
+    assert 0 < Fraction(account["remaining_epsilon"]) < 10
+    assert account["rule"] == "filter"
     assert [one["status"] for one in account["charges"]] == ["published", "void"]
     assert account["charges"][1]["epsilon"] == "1/3"
     assert account["charges"][0]["reserved_at"].endswith("+00:00")
@@ -754,7 +779,7 @@ def test_a_ledger_of_a_newer_version(path: Path) -> None:
     with capped(path) as ledger:
         publish(ledger, charge())
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version=2")
+        connection.execute("PRAGMA user_version=3")
     assert "upgrade" in refused(path)
 
 

@@ -9,7 +9,6 @@ import json
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -35,7 +34,7 @@ from noisewise.core.errors import RequestError
 from noisewise.core.privacy import as_fraction
 from noisewise.core.schema import Category
 from noisewise.core.yaml_files import read_schema
-from noisewise.holder.ledger import Account, ChargeRecord, Ledger, Quote
+from noisewise.holder.ledger import Account, Ledger, Quote
 
 # --- the schema -----------------------------------------------------------------------------------
 
@@ -182,8 +181,8 @@ def ledger_cap(ledger: Path, dataset: str, epsilon: str, delta: str, new: bool) 
     """
     with Ledger(ledger) as budget:
         budget.set_cap(dataset, epsilon, delta, new=new)
-        line = account_line(account(budget, dataset))
-    typer.echo(line)
+        set_now = account(budget, dataset)
+    typer.echo(f"{account_line(set_now)}\n{rule_line(set_now)}")
 
 
 @ledger_app.command("show")
@@ -212,6 +211,8 @@ def ledger_show(ledger: Path, as_json: bool) -> None:
     console = Console()
     for each in accounts:
         console.print(account_line(each), markup=False, highlight=False)
+        if each.rule is not None:
+            console.print(rule_line(each), markup=False, highlight=False)
         streams = any(record.charge.batch is not None for record in each.charges)
         columns = ("series", "batch") if streams else ()
         asked = ["user", "purpose"] if any(record.user for record in each.charges) else []
@@ -239,10 +240,15 @@ def ledger_show(ledger: Path, as_json: bool) -> None:
 
 def _what_is_pending(account: Account) -> str:
     """Which charges have no Release yet, and what to do."""
+    from noisewise.holder.ledger.refusals import in_words
     from noisewise.holder.publish import REHEARSAL
 
     pending = [record for record in account.charges if record.status == "pending"]
-    runs = "; ".join(f"{one.charge.summary} (epsilon {one.charge.epsilon})" for one in pending)
+    runs = "; ".join(
+        f"{one.charge.summary} (epsilon {one.charge.epsilon})"
+        + (f" of {in_words(one.source)}" if one.source else "")
+        for one in pending
+    )
     return (
         f"Pending: {runs}. Charged and not published: the run was interrupted, or the data did "
         "not fit. It counts, because rows may have been read, and is never lifted. Repair the "
@@ -345,11 +351,19 @@ def say_quote(quote: Quote) -> None:
     if quote.cap_delta:
         cap += f" at delta {_float(quote.cap_delta):g}"
     typer.echo(f"Budget of '{quote.dataset}': cap {cap}.")
-    before, after = quote.remaining_before, quote.remaining_after
-    typer.echo(
-        f"  spent so far {_float(quote.spent_epsilon):.6g}, remaining {_down(before)} now and "
-        f"{_down(before if after is None else after)} after this release."
-    )
+    now = _remaining(quote, quote.remaining_before, quote.gaussian_before)
+    after = now
+    if quote.remaining_after is not None:
+        after = _remaining(quote, quote.remaining_after, quote.gaussian_after)
+    spent = f"{_float(quote.spent_epsilon):.6g}"
+    typer.echo(f"  spent so far {spent}, remaining {now} now and {after} after this release.")
+
+
+def _remaining(budget: Account | Quote, pure: Any, gaussian: Any) -> str:
+    """What the next charge may cost at most."""
+    if budget.rule != "filter" or not budget.cap_delta:
+        return _down(pure)
+    return f"{_down(pure)} (with Gaussian noise {_down(gaussian)})"
 
 
 def _float(value: Fraction) -> float:
@@ -368,17 +382,8 @@ def _down(value: Any) -> str:
 
 def account(ledger: Ledger, dataset: str) -> Account:
     """The account of this data set; the ledger keeps names in composed Unicode (NFC)."""
-    return next(_accounts(ledger, dataset))
-
-
-def charges_of(ledger: Ledger, dataset: str) -> list[ChargeRecord]:
-    """All charges of this data set, none if the ledger doesn't know it."""
-    return [record for account in _accounts(ledger, dataset) for record in account.charges]
-
-
-def _accounts(ledger: Ledger, dataset: str) -> Iterator[Account]:
     name = unicodedata.normalize("NFC", dataset)
-    return (account for account in ledger.accounts() if account.dataset == name)
+    return next(account for account in ledger.accounts() if account.dataset == name)
 
 
 def account_line(account: Account) -> str:
@@ -389,7 +394,23 @@ def account_line(account: Account) -> str:
     at = f" at delta {_float(account.cap_delta):g}" if account.cap_delta else ""
     return (
         f"Budget of '{account.dataset}': cap epsilon {_float(account.cap_epsilon):g}{at}, {spent}, "
-        f"remaining {_down(account.remaining_epsilon)}."
+        f"remaining {_remaining(account, account.remaining_epsilon, account.remaining_gaussian)}."
+    )
+
+
+def rule_line(account: Account) -> str:
+    """What the cap rests on."""
+    if account.rule == "filter":
+        return (
+            "Rule 'filter': the cap holds even if the sizes of releases are chosen in the light of "
+            "earlier ones."
+        )
+    remedy = "Set the cap again, and it has the rule 'filter', which needs no such promise."
+    if account.next_rule == "accountants":
+        remedy = "Charges were let in by it, so it stays; new data sets have the rule 'filter'."
+    return (
+        "Rule 'accountants', of an older noisewise: the cap holds if the sizes of releases are not "
+        f"chosen in the light of earlier ones. {remedy}"
     )
 
 

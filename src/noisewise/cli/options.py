@@ -217,6 +217,12 @@ PUBLICATION = (
     option("purpose", str, "Why: kept in the ledger, not in the Release.", default=""),
     option("sign", Path, "Sign the Release with this key, made by: noisewise keys new."),
     PASSPHRASE,
+    expert(
+        "same_data",
+        bool,
+        "I confirm that a pending charge was made for these rows, in another place.",
+        default=False,
+    ),
     JSON,
     *SOURCE,
 )

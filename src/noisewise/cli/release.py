@@ -66,6 +66,7 @@ class Publication:
     as_json: bool  # say it as JSON
     purpose: str = ""  # as `publish` takes it
     sign: SigningKey | None = None  # the same
+    same_data: bool = False  # likewise
     dry_run: bool = False  # only say what it would cost
 
     @property
@@ -77,6 +78,13 @@ class Publication:
     def charge(self, request: Publishable[Any]) -> Charge:
         """What a ledger is asked for."""
         return request.charge(table=self.table, query=self.query)
+
+    def preview(self, ledger: Ledger, charge: Charge) -> Quote:
+        """What the ledger would answer."""
+        from noisewise.holder.engines import where_rows_are
+
+        where = where_rows_are(self.data, table=self.table, query=self.query)
+        return ledger.preview(charge, source=where, same_data=self.same_data)
 
 
 def _publish(
@@ -105,6 +113,7 @@ def _publish(
                 out=out,
                 purpose=publication.purpose,
                 sign=publication.sign,
+                same_data=publication.same_data,
                 progress=progress,
                 **publication.source,
             )
@@ -145,7 +154,7 @@ def _partition(request: Request, schema: Schema, column: str, publication: Publi
         if publication.dry_run:
             check_columns(parts.plan(), publication.data, **publication.source)
             # Parts of a series cost as much as the costliest, and all of them cost the same.
-            quote = budget.preview(parts.charges[0])
+            quote = publication.preview(budget, parts.charges[0])
         else:
             with progress_bar("summing", unit="rows", show=sys.stderr.isatty()) as progress:
                 outcome = publish_partition(
@@ -157,6 +166,7 @@ def _partition(request: Request, schema: Schema, column: str, publication: Publi
                     query_attested_by=publication.query_attested_by,
                     purpose=publication.purpose,
                     sign=publication.sign,
+                    same_data=publication.same_data,
                     progress=progress,
                 )
             left = holder.account(budget, schema.dataset)
@@ -187,7 +197,7 @@ def _say_rehearsal(ledger: Ledger, charge: Charge, publication: Publication, col
     from noisewise.holder.publish import check_columns
 
     dataset = charge.dataset
-    if publication.as_json or any(holder.charges_of(ledger, dataset)):
+    if publication.as_json or any(ledger.charges(dataset)):
         return
     try:
         check_columns(columns, publication.data, **publication.source)
@@ -222,7 +232,7 @@ def _dry_run(
     with Ledger(publication.ledger) as budget:
         charge = publication.charge(request)
         _say_rehearsal(budget, charge, publication, request)
-        quote = budget.preview(charge)
+        quote = publication.preview(budget, charge)
     averaged = request.schema.unit_column is not None
     words = " (one person, averaged over all their rows)" if averaged else ""
     asked_for = f"Dry run: nothing is read, spent or written. Asked for: {request.claim}."

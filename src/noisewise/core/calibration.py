@@ -11,6 +11,7 @@ Balle and Wang (2018), Improving the Gaussian mechanism for differential privacy
 Bun and Steinke (2016), Concentrated differential privacy, doi:10.1007/978-3-662-53641-4_24.
 Canonne, Kamath and Steinke (2020), The discrete Gaussian for differential privacy,
     doi:10.29012/jpc.784.
+Dong, Roth and Su (2022), Gaussian differential privacy, doi:10.1111/rssb.12454.
 Laurent and Massart (2000), Adaptive estimation of a quadratic functional by model selection,
     doi:10.1214/aos/1015957395.
 """
@@ -318,3 +319,58 @@ def _slack_terms(entries: int, scale: int, tail: int) -> tuple[Fraction, Fractio
     zeta = 3 * mp.exp(-2 * mp.pi**2 * s * s)
     lower = (root * (1 + 1 / (2 * s)) + tail) ** 2 / (24 * s * s) + entries * zeta
     return Fraction(entries, 24 * scale * scale), to_fraction(lower * upper)
+
+
+def lattice_inflation(scale: int) -> Fraction:
+    r"""Return by how much mu^2 grows when discrete Gaussian noise is taken for continuous noise.
+
+    Claim. Let an integer statistic with coordinates that move by v_i get independent noise with pmf
+    p_i(x) proportional to exp(-x^2 / 2s_i^2) on the integers, all s_i at least s = `scale` >= 8.
+    The mechanism is mu-Gaussian private (Dong, Roth and Su 2022) for
+
+        mu^2 = (1 + 1/2s^2) sum_i (v_i / s_i)^2.
+
+    There is no delta and no tail: where losses are added up as mu^2, this takes the place of
+    `discreteness_slack`, which is for accountants that know (epsilon, delta) curves only.
+
+    Proof. *One coordinate.* Let F be the distribution function of p at the integers, u_t =
+    Phi^-1(F(t)) and d_t = u_t - u_{t-1}. It is enough that d_t <= d with d^2 = (1 + 1/2s^2) / s^2.
+    For the likelihood ratio of x and x + v is monotone, so the best tests are thresholds: the
+    trade-off function has its vertices at a first error 1 - F(t) and a second error F(t - v), t an
+    integer, and is straight between them. That of a Gaussian is convex and lies at
+    Phi(u_t - mu) there, and u_t - u_{t-v} <= v d = mu.
+
+    (i) *At infinity d_t tends to 1/s.* By symmetry d_{-t} = d_t, so let t be negative. From F(t) =
+    p(t) (1 + o(1)) and Phi(u) = exp(-u^2/2) / |u| O(1) follows u_t = t/s + O(log|t| / |t|).
+
+    (ii) *d_t <= 1.* d_0 = 2 Phi^-1(1/2 + p(0)/2) < 0.13, because p(0) <= 1 / (s sqrt(2 pi)) <= 0.05
+    by Poisson summation. Let t < 0, so that u_t < 0, and d_t > 1. The hazard phi/Phi(u) is larger
+    than |u|, so Phi(u_t)/Phi(u_{t-1}) > Phi(u_t)/Phi(u_t - 1) >= exp(|u_t| + 1/2), and at least
+    Phi(0)/Phi(-1) > 3.15. On the other hand that is F(t)/F(t-1) <= 1 + p(t)/p(t-1) = 1 + exp(a), a
+    = (|t| + 1/2)/s^2. So a > 0.76, and |u_t| < 0.2 + a. But F(t) <= exp(-t^2/2s^2): sums of
+    exp(-(x - c)^2/2s^2) are largest for whole c, so the noise X has E exp(l X) <= exp(l^2 s^2/2).
+    And Phi(u) >= phi(|u| + 1), so (|u_t| + 1)^2 >= t^2/s^2 - 1.84. With r = |t|/s > 6 the first
+    says |u_t| + 1 < 1.21 + r/8, whose square is below r^2 - 1.84: a contradiction.
+
+    (iii) *The largest d_t.* If no d_t is above 1/s we are done. Otherwise there is a largest one, w
+    = d_t, by (i). Let I(y) be the mass of N(0, 1) on [y - w/2, y + w/2] and y the middle of u_{t-1}
+    and u_t. Then p(t) = I(y), and p(t+1) <= I(y + w), p(t-1) <= I(y - w), because d_{t+1} and
+    d_{t-1} are at most w. So
+
+        1/s^2 = 2 log p(t) - log p(t-1) - log p(t+1)
+             >= 2 log I(y) - log I(y-w) - log I(y+w) = int_{-w}^w (w - |r|) -(log I)''(y + r) dr,
+
+    and -(log I)'' is 1 less the variance of a normal variable on an interval of length w, which is
+    at most w^2/4. So w^2 (1 - w^2/4) <= 1/s^2. As w <= 1, first w^2 <= 4/3s^2, and then w^2 <=
+    1/s^2 + (4/3s^2)^2 / 4 < (1 + 1/2s^2) / s^2.
+
+    *All coordinates.* Products of mu_i-Gaussian private mechanisms are private with the root of
+    sum mu_i^2 (Dong, Roth and Su 2022, Corollary 3.3), and what is 1/2s^2 only falls with s. QED.
+
+    Nothing much is lost: the largest d_t^2 is about (1 + 1/12s^2) / s^2
+    (`tests/core/test_discreteness.py`).
+    """
+    check_whole(scale, "scale")
+    if scale < 8:
+        raise RequestError(f"scale = {scale} is below 8, where this is not proved")
+    return 1 + Fraction(1, 2 * scale * scale)

@@ -10,9 +10,10 @@ Three accountants interpret events, each sound on its own, and the tightest coun
 Rounding always goes towards more privacy, and an accountant that can't decide never says yes.
 
 Known limit. What is asked may depend freely on earlier outputs, but the *sizes* of the charges
-are taken as planned without looking at them. When sizes depend on outputs, the plain sum of pure
-epsilons (Rogers et al. 2016) and zCDP alone (Feldman and Zrnic 2021) are known to hold; choosing
-the tightest of three accountants is not.
+are taken as planned without looking at them: these accountants are for the parts of one request,
+and for what was planned. When sizes depend on outputs, the plain sum of pure epsilons (Rogers et
+al. 2016) and zCDP alone (Feldman and Zrnic 2021) are known to hold; choosing the tightest of three
+accountants is not. Caps of ledgers are kept by `core.privacy_filter`, which is.
 
 References
 ----------

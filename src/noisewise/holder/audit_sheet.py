@@ -29,11 +29,22 @@ _NEIGHBOURS = {
     "replace_one": "the values of one unit are replaced; how many rows there are is public",
     "add_remove_one": "one unit is added or removed; how many rows there are is private",
 }
-_COMPOSITION = (
-    "All charges that count are composed at the cap's delta: pure epsilons are added exactly, and "
-    "with Gaussian noise the smallest of three proven bounds counts, rounded up. Of the batches of "
-    "a series that is declared disjoint the costliest counts; different series are added."
+_ADDED = (
+    " Of the batches of a series that is declared disjoint the costliest counts; different series "
+    "are added."
 )
+_COMPOSITION = {
+    "filter": (
+        "All charges that count pass a privacy filter for the cap, which holds whatever their "
+        "sizes and kinds depend on: pure epsilons are added exactly, with Gaussian noise one of "
+        "ten bounds that share the cap's delta has to hold, and what is spent is the least cap of "
+        "this delta that all of them fit into, rounded up." + _ADDED
+    ),
+    "accountants": (
+        "All charges that count are composed at the cap's delta: pure epsilons are added exactly, "
+        "and with Gaussian noise the smallest of three proven bounds counts, rounded up." + _ADDED
+    ),
+}
 _ASSUMPTIONS = (
     "Nobody owns more rows than the privacy unit says, or, where rows are averaged by ids, has two "
     "ids; noisewise cannot see who owns a row.",
@@ -41,9 +52,12 @@ _ASSUMPTIONS = (
     "Each row of a query's result depends on the rows of one unit alone. noisewise checks that on "
     "the statement, except for releases where somebody answers for it (attested), and for those of "
     "versions that did not check.",
-    "The sizes of charges were not chosen in the light of earlier Releases; what is asked may be.",
     "The ledger is the only one for these people, and no older copy of it was put back.",
 )
+_PLANNED = (
+    "The sizes of charges were not chosen in the light of earlier Releases; what is asked may be."
+)
+_CAP = "The cap was decided, and raised if it was, without looking at Releases."
 _SERIES = "Nobody is in two batches of the series "
 _TRUST = (
     "Central model: the holder sees the rows, runs noisewise and keeps the ledger. Whoever gets "
@@ -82,16 +96,20 @@ def audit_sheet(ledger: Ledger) -> dict[str, Any]:
 def _dataset(account: Account, texts: dict[int, str]) -> dict[str, Any]:
     numbers = account.to_json()
     series = sorted({one.charge.series for one in account.charges if one.charge.series})
+    rule = account.rule or "accountants"
+    assumed = (*_ASSUMPTIONS, _CAP if rule == "filter" else _PLANNED)
     return {
         "dataset": account.dataset,
         "privacy_unit": _unit(account.unit),
         "total": {
             **{key: numbers[key] for key in ("cap_epsilon", "cap_delta")},
             **{key: numbers[key] for key in ("spent_epsilon", "remaining_epsilon")},
-            "composition": _COMPOSITION,
+            "remaining_gaussian": numbers["remaining_gaussian"],
+            "rule": account.rule,
+            "composition": _COMPOSITION[rule],
         },
         "releases": [_release(record, texts.get(record.charge_id)) for record in account.charges],
-        "assumptions": [*_ASSUMPTIONS, *(f"{_SERIES}{name!r}." for name in series)],
+        "assumptions": [*assumed, *(f"{_SERIES}{name!r}." for name in series)],
     }
 
 
@@ -174,7 +192,8 @@ def _dataset_lines(one: dict[str, Any]) -> list[str]:
     else:
         lines += [
             f"- Total: epsilon {total['spent_epsilon']} spent of {total['cap_epsilon']} at delta "
-            f"{total['cap_delta']}; {total['remaining_epsilon']} left"
+            f"{total['cap_delta']}; {total['remaining_epsilon']} left without a delta, "
+            f"{total['remaining_gaussian']} with Gaussian noise"
         ]
     lines += [f"- Composition: {total['composition']}", "", "### Releases", ""]
     for record in one["releases"]:

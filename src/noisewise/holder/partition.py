@@ -37,6 +37,7 @@ from typing import Any
 from noisewise.core.errors import RequestError
 from noisewise.core.kinds.regression import Release
 from noisewise.core.schema import Category, Schema
+from noisewise.holder.engines import where_rows_are
 from noisewise.holder.keys import SigningKey, signing_key, today
 from noisewise.holder.ledger import Charge, Ledger
 from noisewise.holder.publish import (
@@ -153,6 +154,7 @@ def publish_partition(
     query_attested_by: str | None = None,
     purpose: str = "",
     sign: SigningKey | str | Path | None = None,
+    same_data: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> dict[str, Published[Release]]:
     """Publish one Release for every level, as `publish` does: charge, then read, then store.
@@ -160,7 +162,7 @@ def publish_partition(
     Parameters
     ----------
     partition : Partition
-    data, ledger, engine, query_attested_by, purpose, sign, progress
+    data, ledger, engine, query_attested_by, purpose, sign, same_data, progress
         As in `publish`.
     out : path, optional
         A folder for the Releases, which is made if need be.
@@ -186,9 +188,12 @@ def publish_partition(
             plan, data, engine=engine, query_attested_by=query_attested_by, **read
         )
         budget = stack.enter_context(_opened(ledger))
-        attested_by = query_attested_by or ""
         reservations = budget.reserve_all(
-            partition.charges, purpose=purpose, attested_by=attested_by
+            partition.charges,
+            purpose=purpose,
+            attested_by=query_attested_by or "",
+            source=where_rows_are(data, **read),
+            same_data=same_data,
         )
         texts = [one.published for one in reservations if one.published is not None]
         repeated = bool(texts)  # the ledger insists on all or none

@@ -17,8 +17,9 @@ a file, never a file without a charge.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,17 +27,19 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from noisewise.core.document import BaseRelease, check_folder, write_text
-from noisewise.core.errors import NoisewiseError, ReleaseError, RequestError
+from noisewise.core.errors import DataError, NoisewiseError, ReleaseError, RequestError
 from noisewise.core.kinds import AnyRelease, load_release, release_from_text
-from noisewise.holder.engines import Source, is_server, open_source
+from noisewise.holder.engines import Source, is_server, open_source, where_rows_are
 from noisewise.holder.engines.base import positions
 from noisewise.holder.keys import SigningKey, signing_key, today
 from noisewise.holder.ledger import Ledger, Reservation
+from noisewise.holder.ledger.refusals import fingerprint, is_of, new_key
 from noisewise.holder.requests.base import Publishable
 from noisewise.holder.requests.in_rounds import InRounds
 from noisewise.holder.requests.rounds import RoundsRequest
 from noisewise.holder.requests.summary import SummaryRequest
 from noisewise.holder.rows import Plan
+from noisewise.holder.rows.same_rows import check_of, with_check
 
 Kind = TypeVar("Kind", bound="AnyRelease")
 
@@ -46,6 +49,13 @@ REHEARSAL = (
 )
 
 _REPAIRED = "Once the data are repaired, the same request completes under it at no further cost"
+_OTHER_THAN_BEFORE = (
+    "data: the rows are not those that the first pass of this release has read: they were changed "
+    "in between, and rounds about different rows say nothing about either. With the rows as they "
+    "were, from a copy or a backup, the same request completes at no further cost. As they are now "
+    "they are another request: give it a label, which costs again, and read a copy or a snapshot "
+    "that nobody changes"
+)
 _OTHER_ROWS = (
     "The same request completes under it only with another number of rows. Another one, say with a "
     "smaller delta or fewer blocks, costs again, and this charge stays spent"
@@ -73,6 +83,7 @@ def publish(
     query_attested_by: str | None = None,
     purpose: str = "",
     sign: SigningKey | str | Path | None = None,
+    same_data: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Published[Kind]:
     """Charge the budget, sum the rows exactly, add noise, and publish.
@@ -100,6 +111,9 @@ def publish(
     sign : SigningKey or path, optional
         The key that signs the Release, or its file (`noisewise.read_key`). The ledger keeps the
         Release unsigned: the same request with another key, or without one, costs nothing more.
+    same_data : bool
+        Confirms that a charge which is pending was made for these rows, though they were in another
+        file, table or place then. It completes at no further cost.
     progress : callable, optional
         Called with the number of rows read so far and, where it is known, of all rows.
 
@@ -130,7 +144,14 @@ def publish(
             n = _public_rows(data, source)
             if n is not None:
                 request.check_rows(n)
-        reservation = budget.reserve(charge, purpose=purpose, attested_by=query_attested_by or "")
+        where = where_rows_are(data, table=table, query=query)
+        reservation = budget.reserve(
+            charge,
+            purpose=purpose,
+            attested_by=query_attested_by or "",
+            source=where,
+            same_data=same_data,
+        )
         if reservation.published is not None:
             text, repeated = reservation.published, True
         else:
@@ -167,44 +188,57 @@ def _fulfil(
     progress: Callable[[int, int | None], None] | None,
 ) -> str:
     """From a charge to stored text. After an error the charge is still pending."""
-    kept = ledger.kept(reservation) if isinstance(request, InRounds) else ()
+    if isinstance(request, InRounds):
+        return _in_rounds(ledger, reservation, request, source, progress)
     content = None
-    if not kept:
-        with still_pending(reservation.charge.epsilon):
-            result = source.sums(request.plan(), with_total(source, progress))
-        with still_pending(reservation.charge.epsilon, _OTHER_ROWS):
-            request.check_rows(result.n)
-        if reservation.charge.series is not None:
-            from noisewise.holder.series import content_of
+    with still_pending(reservation.charge.epsilon):
+        result = source.sums(request.plan(), with_total(source, progress))
+    with still_pending(reservation.charge.epsilon, _OTHER_ROWS):
+        request.check_rows(result.n)
+    if reservation.charge.series is not None:
+        from noisewise.holder.series import content_of
 
-            content = content_of(request.plan(), result)
-    drawn: BaseRelease | str
-    if not isinstance(request, InRounds):
-        drawn = request.release(result.n, result)
-    elif not kept:
-        drawn = request.begin(result.n, result)
-    else:
-        drawn = _next_round(request, kept, reservation, source, progress)
-    while isinstance(drawn, str):  # kept before anything is decided by it, and never drawn again
-        assert isinstance(request, InRounds)
-        kept = ledger.keep(reservation, len(kept), drawn)
-        drawn = _next_round(request, kept, reservation, source, progress)
-    return ledger.commit(reservation, drawn.to_text(), content)
+        content = content_of(request.plan(), result)
+    return ledger.commit(reservation, request.release(result.n, result).to_text(), content)
 
 
-def _next_round(
-    request: InRounds[Any],
-    kept: Sequence[str],
+def _in_rounds(
+    ledger: Ledger,
     reservation: Reservation,
+    request: InRounds[Any],
     source: Source,
     progress: Callable[[int, int | None], None] | None,
-) -> BaseRelease | str:
-    """One more pass over the rows: what it draws is a part to keep, or the Release."""
-    step = request.next_step(kept)
-    with still_pending(reservation.charge.epsilon):
-        result = source.sums(request.step_plan(step), with_total(source, progress))
-        drawn: BaseRelease | str = request.draw(kept, step, result)
-        return drawn
+) -> str:
+    """Pass by pass over the same rows: each draws a part, which is kept, and the last the Release.
+
+    A part is kept before anything is decided by it, and never drawn again. With the first one a
+    fingerprint of the rows is kept (`rows.same_rows`), and every later pass must have it. Parts
+    from before there were fingerprints go on without.
+    """
+    record = ledger.kept(reservation)
+    key = record.fingerprint["key"] if record.fingerprint is not None else new_key()
+    while True:
+        kept, known = record.kept, record.fingerprint
+        step = request.next_step(kept) if kept else None
+        with still_pending(reservation.charge.epsilon):
+            plan = with_check(request.step_plan(step) if kept else request.plan(), key)
+            result = source.sums(plan, with_total(source, progress))
+            of_rows = {"rows": json.dumps([result.n, check_of(plan, result, key)])}
+            if known is not None and not is_of(known, of_rows):
+                raise DataError(_OTHER_THAN_BEFORE)
+            drawn: BaseRelease | str
+            if kept:
+                drawn = request.draw(kept, step, result)
+        if not kept:
+            with still_pending(reservation.charge.epsilon, _OTHER_ROWS):
+                request.check_rows(result.n)
+            drawn = request.begin(result.n, result)
+        if not isinstance(drawn, str):
+            return ledger.commit(reservation, drawn.to_text())
+        first = None if kept else fingerprint(of_rows, key)
+        record = ledger.keep(reservation, len(kept), drawn, first)
+        if record.fingerprint is not None:
+            key = record.fingerprint["key"]  # another process may have been faster, with its own
 
 
 def _public_rows(data: Any, source: Source) -> int | None:

@@ -154,9 +154,7 @@ def _published(ledger: Ledger, dataset: str) -> dict[str, ChargeRecord]:
     """Return the data set's published charges by the digest of their Release's text."""
     return {
         record.release_sha256: record
-        for account in ledger.accounts()
-        if account.dataset == dataset
-        for record in account.charges
+        for record in ledger.charges(dataset)
         if record.release_sha256 is not None
     }
 

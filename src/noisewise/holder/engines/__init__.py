@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -10,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 from noisewise.core.errors import RequestError
 from noisewise.holder.engines.base import Source
 
-__all__ = ["Engine", "Source", "is_server", "open_source", "start_spark_session"]
+__all__ = ["Engine", "Source", "is_server", "open_source", "start_spark_session", "where_rows_are"]
 
 Engine = Literal["auto", "memory", "stream", "duckdb", "postgres", "spark"]
 
@@ -197,3 +200,53 @@ def _is_duckdb(data: Any, kind: str) -> bool:
 def _only(engine: str, engines: tuple[str, ...], what: str) -> None:
     if engine not in engines:
         raise RequestError(f"engine: {what} is read by {' or '.join(engines)}, not by {engine!r}")
+
+
+# --- which rows a charge was made for -------------------------------------------------------------
+
+
+def where_rows_are(
+    data: Any, *, table: str | None = None, query: str | None = None
+) -> dict[str, Any]:
+    """Describe a source for the ledger: where it is, and of a file its size and when it changed.
+
+    Nothing is opened. Users and passwords of addresses are left out. Tables in memory have no name,
+    and neither have connections to DuckDB: any of them is described like any other.
+    """
+    found: dict[str, Any] = {"data": _place(data), "table": table, "query": query}
+    if isinstance(data, str | PathLike) and not is_server(data):
+        with suppress(OSError):
+            status = os.stat(data)
+            changed = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+            found |= {"bytes": status.st_size, "changed": changed}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _place(data: Any) -> str:
+    if isinstance(data, str) and data.startswith("spark:"):
+        return "spark:" + data.removeprefix("spark:").rpartition("@")[2]
+    if is_server(data):
+        return _server(data)
+    if isinstance(data, str | PathLike):
+        return os.path.realpath(data)
+    if _is_psycopg(data):
+        return _server(data.info.dsn)
+    if _is_duckdb(data, "DuckDBPyConnection") or _is_duckdb(data, "DuckDBPyRelation"):
+        return "a DuckDB connection"
+    return "a frame of Spark" if _is_spark(data) else "a table in memory"
+
+
+def _server(address: str) -> str:
+    """Host, port and database. All else may be a secret, or changes nothing about the rows."""
+    try:
+        from psycopg import Error
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError:
+        return "a PostgreSQL server"
+    try:
+        parts = conninfo_to_dict(address)
+    except Error:
+        return "a PostgreSQL server"
+    names = ("service", "host", "hostaddr", "port", "dbname")
+    shown = [f"{name}={parts[name]}" for name in names if parts.get(name)]
+    return " ".join(["PostgreSQL", *shown])

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from noisewise import _html
 from noisewise.core.errors import BudgetError, LedgerError, RequestError
@@ -63,7 +64,9 @@ from noisewise.holder.ledger.refusals import (
     check_content,
     check_new,
     fingerprint,
+    moved,
     no_cap,
+    other_source,
     refusal,
 )
 
@@ -138,23 +141,33 @@ class Ledger:
             if dataset not in book.accounts:
                 check_new(dataset, book.accounts, confirmed=new)
             account = book.account(dataset)
-            losses = account.losses()
-            if not fits(losses, epsilon, delta):
-                spent = total_epsilon(losses, delta)
+            losses, rule = account.losses(), account.next_rule
+            if not fits(losses, epsilon, delta, rule):
+                spent = total_epsilon(losses, delta, rule)
                 raise BudgetError(
                     f"Data set {dataset!r}: the cap cannot be set to epsilon={exact(epsilon)}, "
                     f"delta={exact(delta)}, since epsilon={up(spent)} is spent "
                     "at this delta. What was published cannot be taken back: set at least that"
                     + (", or a larger delta." if account.cap and delta < account.cap[1] else ".")
                 )
-            if account.cap != (epsilon, delta):
+            if (account.cap, account.rule) != ((epsilon, delta), rule):
                 cap = {"epsilon": exact(epsilon), "delta": exact(delta)}
-                book.append("cap", {"dataset": dataset, **cap})
+                # Entries of the former rule stay as they were.
+                kept_by = {"rule": rule} if rule == "filter" else {}
+                book.append("cap", {"dataset": dataset, **cap, **kept_by})
 
-    def preview(self, charge: Charge, *, after: Sequence[Charge] = ()) -> Quote:
+    def preview(
+        self,
+        charge: Charge,
+        *,
+        after: Sequence[Charge] = (),
+        source: Mapping[str, Any] | None = None,
+        same_data: bool = False,
+    ) -> Quote:
         """Say what `reserve` would do. Writes nothing and does not create the file.
 
         `after` are charges to be taken for reserved before it; `reserve` must accept them all.
+        `source` and `same_data` as in `reserve`.
 
         (If a process was killed in mid-write, SQLite restores the file when it is next opened,
         even for reading.)
@@ -168,7 +181,7 @@ class Ledger:
             published = known is not None and known.status == "published"
             resumes, refused = False, None
             try:
-                resumes = self._charge(book, charge).resumed
+                resumes = self._charge(book, charge, "", "", source, same_data).resumed
             except BudgetError as error:
                 refused = str(error)
             afterwards = book.account(charge.dataset).summary()
@@ -181,16 +194,38 @@ class Ledger:
                 refusal=refused,
                 cap_epsilon=before.cap_epsilon,
                 cap_delta=before.cap_delta,
+                rule=before.rule,
                 spent_epsilon=before.spent_epsilon,
                 remaining_before=before.remaining_epsilon,
                 remaining_after=None if refused else afterwards.remaining_epsilon,
+                gaussian_before=before.remaining_gaussian,
+                gaussian_after=None if refused else afterwards.remaining_gaussian,
             )
 
-    def reserve(self, charge: Charge, *, purpose: str = "", attested_by: str = "") -> Reservation:
+    def reserve(
+        self,
+        charge: Charge,
+        *,
+        purpose: str = "",
+        attested_by: str = "",
+        source: Mapping[str, Any] | None = None,
+        same_data: bool = False,
+    ) -> Reservation:
         """Count a charge against its cap, before any row is read.
 
-        The purpose is why it is asked for, and `attested_by` who answers for the query or table
-        that is read; they are kept with the time and the user's name in the audit trail only.
+        Parameters
+        ----------
+        charge
+            What is asked for.
+        purpose
+            Why; it is kept with the time and the user's name in the audit trail only.
+        attested_by
+            Who answers for the query or table that is read; kept likewise.
+        source
+            Where the rows are, from `engines.where_rows_are`. A pending charge remembers it.
+        same_data
+            Confirms that a pending charge was made for these rows, though they were somewhere else
+            then.
 
         Raises
         ------
@@ -198,12 +233,21 @@ class Ledger:
             There is no ledger or no cap for the data set, the charge does not fit, or its unit is
             not the one the data set is bound to.
         RequestError
-            The event costs more than the charge's epsilon and delta.
+            The event costs more than the charge's epsilon and delta; or the charge is pending, was
+            made for another source, and `same_data` is not given.
         """
-        return self.reserve_all([charge], purpose=purpose, attested_by=attested_by)[0]
+        return self.reserve_all(
+            [charge], purpose=purpose, attested_by=attested_by, source=source, same_data=same_data
+        )[0]
 
     def reserve_all(
-        self, charges: Sequence[Charge], *, purpose: str = "", attested_by: str = ""
+        self,
+        charges: Sequence[Charge],
+        *,
+        purpose: str = "",
+        attested_by: str = "",
+        source: Mapping[str, Any] | None = None,
+        same_data: bool = False,
     ) -> list[Reservation]:
         """Count several charges in one transaction: all of them, or none.
 
@@ -213,7 +257,10 @@ class Ledger:
         if attested_by:
             attested_by = usable_name("query_attested_by", attested_by)
         with self._file.transaction(write=True) as book:
-            reserved = [self._charge(book, charge, purpose, attested_by) for charge in charges]
+            reserved = [
+                self._charge(book, charge, purpose, attested_by, source, same_data)
+                for charge in charges
+            ]
             _check_together([one.published is not None for one in reserved])
             return reserved
 
@@ -248,23 +295,29 @@ class Ledger:
         """
         return self.commit_all([(reservation, release_text, content)])[0]
 
-    def kept(self, reservation: Reservation) -> tuple[str, ...]:
-        """Return the parts that are drawn and kept under a charge, in order."""
+    def kept(self, reservation: Reservation) -> ChargeRecord:
+        """Return the charge with the parts that are drawn and kept under it, in order."""
         with self._file.transaction(write=False) as book:
-            records = book.account(reservation.charge.dataset).records
-            return records[reservation.charge_id].kept
+            return book.account(reservation.charge.dataset).records[reservation.charge_id]
 
-    def keep(self, reservation: Reservation, number: int, text: str) -> tuple[str, ...]:
+    def keep(
+        self,
+        reservation: Reservation,
+        number: int,
+        text: str,
+        fingerprint: Mapping[str, Any] | None = None,
+    ) -> ChargeRecord:
         """Store the part `number` (from 0) of what is drawn in several, before it is used.
 
-        Returns all parts that are now kept. If another process was faster, the part is the earlier
-        one: then `text` is to be forgotten, as it would be a second draw of noise.
+        The fingerprint is that of the rows, with the first part. Returns the charge with all parts
+        that are now kept. If another process was faster, the part is the earlier one: then `text`
+        is to be forgotten, as it would be a second draw of noise.
         """
         with self._file.transaction(write=True) as book:
             record = self._current(book, reservation)
             if record.status == "pending" and len(record.kept) == number:
-                book.keep(record, text)
-            return book.account(reservation.charge.dataset).records[record.charge_id].kept
+                book.keep(record, text, fingerprint)
+            return book.account(reservation.charge.dataset).records[record.charge_id]
 
     def commit_all(
         self, drawn: Sequence[tuple[Reservation, str, Mapping[str, str] | None]]
@@ -294,6 +347,11 @@ class Ledger:
         """Return every data set with a cap or a charge, by name."""
         with self._file.transaction(write=False) as book:
             return [book.accounts[name].summary() for name in sorted(book.accounts)]
+
+    def charges(self, dataset: str) -> list[ChargeRecord]:
+        """Return all charges of a data set in order, none if it is unknown."""
+        with self._file.transaction(write=False) as book:
+            return list(book.account(usable_name("dataset", dataset)).records.values())
 
     def published(self) -> dict[int, str]:
         """Return the text of every published Release by the number of its charge."""
@@ -340,7 +398,13 @@ class Ledger:
         return record
 
     def _charge(
-        self, book: Book, charge: Charge, purpose: str = "", attested_by: str = ""
+        self,
+        book: Book,
+        charge: Charge,
+        purpose: str = "",
+        attested_by: str = "",
+        source: Mapping[str, Any] | None = None,
+        same_data: bool = False,
     ) -> Reservation:
         """Find the charge of this request or add it to the book."""
         account = book.account(charge.dataset)
@@ -349,6 +413,11 @@ class Ledger:
             return Reservation(charge, known.charge_id, book.text_of(known), False)
         if account.cap is None:
             raise BudgetError(no_cap(self._file.path, book, account, charge))
+        if known is not None and moved(known, source):
+            if not same_data:
+                raise RequestError(other_source(known, source))
+            assert source is not None
+            book.move(known, source)
         if known is not None and known.charge.same_terms(charge):
             return Reservation(charge, known.charge_id, None, True, attested_by)
         if known is not None:
@@ -360,8 +429,9 @@ class Ledger:
         reason = refusal(self._file.path, account, charge)
         if reason is not None:
             raise BudgetError(reason)
-        asked = asked_to_json(purpose, attested_by)
-        charge_id = book.append("reserve", charge_to_json(charge) | asked)
+        of_rows = {} if source is None else {"source": dict(source)}
+        body = charge_to_json(charge) | asked_to_json(purpose, attested_by) | of_rows
+        charge_id = book.append("reserve", body)
         return Reservation(charge, charge_id, None, False, attested_by)
 
 

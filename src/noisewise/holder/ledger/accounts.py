@@ -34,9 +34,10 @@ It is tight: people may be spread such that somebody is in the worst batch of ev
 pure epsilons of a batch from the largest and its Gaussians from the least noise. A batch whose
 list is nowhere above that of another batch (missing entries are the smallest) is covered by it:
 an epsilon-DP mechanism is epsilon'-DP for every larger epsilon', and every accountant of
-`core.composition` only grows with an epsilon, with 1/noise_multiplier, with a slack and with the
-number of events. Where there are still too many choices, all batches of a series are replaced by
-their entrywise maximum, which covers each of them: more is counted then, never less.
+`core.composition`, and every sum of `core.privacy_filter`, only grows with an epsilon, with
+1/noise_multiplier, with a slack and with the number of events and charges. Where there are still
+too many choices, all batches of a series are replaced by their entrywise maximum, which covers each
+of them: more is counted then, never less.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, Inexact
 from fractions import Fraction
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from noisewise.core import privacy_filter
 from noisewise.core.composition import epsilon_of, leaves_of, within
 from noisewise.core.errors import RequestError
 from noisewise.core.privacy import (
@@ -64,9 +66,15 @@ from noisewise.core.privacy import (
     event_from_json,
     event_to_json,
 )
+from noisewise.core.privacy_filter import Borne
 from noisewise.core.schema import averages
 
 Status = Literal["pending", "published", "void"]
+
+# How a cap is kept. "filter" holds whatever the sizes of charges depend on, `core.privacy_filter`;
+# "accountants" holds for sizes that were planned: it is the rule of caps with a delta from before
+# there was the other, and of no new one. Without a delta both are the sum of pure epsilons.
+Rule = Literal["accountants", "filter"]
 
 
 @dataclass(frozen=True)
@@ -179,8 +187,11 @@ class ChargeRecord:
     purpose: str = ""
     # Who answers for the query or table that was read: that its rows are each of one unit's rows
     attested_by: str = ""
-    fingerprint: Mapping[str, Any] | None = field(default=None, repr=False)  # of a batch's rows
+    # Of the rows of a batch, or of those that the first part below was made from
+    fingerprint: Mapping[str, Any] | None = field(default=None, repr=False)
     kept: tuple[str, ...] = field(default=(), repr=False)  # parts that are drawn, in order
+    # Where the rows are that it was made for (`engines.where_rows_are`), if that is known
+    source: Mapping[str, Any] | None = None
 
     @property
     def counts(self) -> bool:
@@ -206,6 +217,7 @@ class ChargeRecord:
             "user": self.user,
             "purpose": self.purpose,
             "attested_by": self.attested_by,
+            "source": None if self.source is None else dict(self.source),
         }
 
 
@@ -263,6 +275,15 @@ def charge_from_json(body: dict[str, Any]) -> Charge:
         batch=stream["batch"],
         series=stream["series"],
     )
+
+
+def rule_from_json(body: Mapping[str, Any]) -> Rule:
+    """Read the rule of a cap. One from before there was a choice says nothing."""
+    rule = body.get("rule", "accountants")
+    if rule not in get_args(Rule):
+        raise ValueError(f"rule: {rule!r} is unknown")
+    known: Rule = rule
+    return known
 
 
 def usable_name(what: str, name: str) -> str:
@@ -325,15 +346,22 @@ def _short(value: Fraction, digits: int, rounding: str, *, lossless: bool) -> st
 class Account:
     """The budget of one data set, with all its charges in order.
 
-    `unit` is None before the first charge, and cap and remainder are None where no cap is set.
+    `unit` is None before the first charge; cap, its rule and what remains are None where no cap is
+    set.
     """
 
     dataset: str
     unit: str | None
     cap_epsilon: Fraction | None
     cap_delta: Fraction | None
+    rule: Rule | None
+    next_rule: Rule  # of the next cap
+    # The least epsilon of a cap with this delta that the charges fit into
     spent_epsilon: Fraction
+    # What the next charge may cost if it is pure, and if it is Gaussian, at the cap's delta. With
+    # the rule "accountants" both are the cap's epsilon less what is spent
     remaining_epsilon: Fraction | None
+    remaining_gaussian: Fraction | None
     charges: tuple[ChargeRecord, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -353,10 +381,13 @@ class Quote:
     refusal: str | None  # the message of the BudgetError otherwise
     cap_epsilon: Fraction | None  # the cap that was set
     cap_delta: Fraction | None
+    rule: Rule | None
     spent_epsilon: Fraction  # at the cap's delta, rounded up, pending charges included
-    # Epsilon left of the cap, rounded down; None without a cap, the latter also when refused
+    # What remains as in `Account`, rounded down; None without a cap, the latter also when refused
     remaining_before: Fraction | None
     remaining_after: Fraction | None
+    gaussian_before: Fraction | None
+    gaussian_after: Fraction | None
 
     def to_json(self) -> dict[str, Any]:
         return _plain(self)
@@ -381,13 +412,31 @@ class OpenAccount:
 
     dataset: str
     cap: tuple[Fraction, Fraction] | None = None
+    rule: Rule = "accountants"
+    # Whether a charge was let in by another rule than the sum of pure epsilons or the filter
+    was_planned: bool = False
     records: dict[int, ChargeRecord] = field(default_factory=dict)
+
+    @property
+    def next_rule(self) -> Rule:
+        """Return the rule of the next cap.
+
+        What a pure cap let in fits the filter of every larger cap: it goes on under that.
+        """
+        return "accountants" if self.was_planned else "filter"
+
+    def add(self, record: ChargeRecord) -> None:
+        """Take in a charge."""
+        delta = record.charge.delta if self.cap is None else self.cap[1]
+        if self.rule == "accountants" and delta > 0:
+            self.was_planned = True
+        self.records[record.charge_id] = record
 
     def live(self) -> list[ChargeRecord]:
         """Return the charges that count."""
         return [record for record in self.records.values() if record.counts]
 
-    def losses(self, extra: Charge | None = None) -> list[list[Event]]:
+    def losses(self, extra: Charge | None = None) -> list[Borne]:
         """Return what one person may be exposed to, in every case that there is."""
         return exposures([one.charge for one in self.live()] + ([extra] if extra else []))
 
@@ -406,52 +455,71 @@ class OpenAccount:
 
     def summary(self) -> Account:
         """Return the account as it stands now."""
-        live, remaining = self.live(), None
+        live, losses = self.live(), self.losses()
+        remaining: tuple[Fraction | None, Fraction | None] = None, None
         if self.cap is None:
-            spent = Fraction(total_epsilon(self.losses(), self.delta()))
+            spent = Fraction(total_epsilon(losses, self.delta(), self.rule))
         else:
-            spent = _spent(self.losses(), *self.cap)
-            remaining = remaining_epsilon(self.cap[0], spent)
+            spent = _spent(losses, *self.cap, self.rule)
+            remaining = what_remains(losses, *self.cap, self.rule, spent)
         return Account(
             dataset=self.dataset,
             unit=live[0].charge.unit if live else None,
             cap_epsilon=None if self.cap is None else self.cap[0],
             cap_delta=None if self.cap is None else self.cap[1],
+            rule=None if self.cap is None else self.rule,
+            next_rule=self.next_rule,
             spent_epsilon=spent,
-            remaining_epsilon=remaining,
+            remaining_epsilon=remaining[0],
+            remaining_gaussian=remaining[1],
             charges=tuple(self.records.values()),
         )
 
 
-def total_epsilon(losses: Sequence[Sequence[Event]], delta: Fraction) -> Fraction | float:
+def total_epsilon(losses: Sequence[Borne], delta: Fraction, rule: Rule) -> Fraction | float:
     """Return the epsilon spent at `delta` in the worst case, exact or rounded up.
 
     Infinite if none suffices.
     """
-    totals = [epsilon_of(events, delta) for events in losses if events]
+    if rule == "filter":
+        totals = [privacy_filter.epsilon_spent(case, delta) for case in losses]
+    else:
+        totals = [epsilon_of(case.events, delta) for case in losses if case.events]
     if math.inf in totals:
         return math.inf
     return max((Fraction(total) for total in totals), default=Fraction(0))
 
 
-def fits(losses: Sequence[Sequence[Event]], epsilon: Fraction, delta: Fraction) -> bool:
-    """Tell whether every case is proven to be (epsilon, delta)-DP."""
-    return all(within(events, epsilon, delta) for events in losses if events)
+def fits(losses: Sequence[Borne], epsilon: Fraction, delta: Fraction, rule: Rule) -> bool:
+    """Tell whether every case fits into the cap."""
+    if rule == "filter":
+        return all(privacy_filter.fits(case, epsilon, delta) for case in losses)
+    return all(within(case.events, epsilon, delta) for case in losses if case.events)
 
 
-def remaining_epsilon(cap: Fraction, spent: Fraction | float) -> Fraction:
-    """Return the epsilon left of the cap, never below zero."""
-    return Fraction(0) if spent == math.inf else max(Fraction(0), cap - Fraction(spent))
+def what_remains(
+    losses: Sequence[Borne],
+    epsilon: Fraction,
+    delta: Fraction,
+    rule: Rule,
+    spent: Fraction | float,
+) -> tuple[Fraction, Fraction]:
+    """Return what the next charge may cost, if it is pure and if it is Gaussian; never too much."""
+    if rule == "filter":
+        pure = privacy_filter.largest_pure(losses, epsilon, delta)
+        return pure, privacy_filter.largest_gaussian(losses, epsilon, delta)
+    left = Fraction(0) if spent == math.inf else max(Fraction(0), epsilon - Fraction(spent))
+    return left, left if delta else Fraction(0)
 
 
-def _spent(losses: Sequence[Sequence[Event]], cap: Fraction, delta: Fraction) -> Fraction:
-    """Return what is spent: at most the cap where `within` proves that all of it fits.
+def _spent(losses: Sequence[Borne], cap: Fraction, delta: Fraction, rule: Rule) -> Fraction:
+    """Return what is spent: at most the cap where it is proved that all of it fits.
 
     It may not fit into the cap of a ledger from before series had names, whose batches add up by
     now. The total is finite all the same: delta was positive when the cap let a Gaussian in.
     """
-    total = total_epsilon(losses, delta)
-    if total > cap and fits(losses, cap, delta):
+    total = total_epsilon(losses, delta, rule)
+    if total > cap and fits(losses, cap, delta, rule):
         return cap
     return Fraction(total)
 
@@ -465,18 +533,20 @@ MOST_CASES = 16  # the accountants may take a second for each
 class Exposure:
     """The events that the people of a batch bear, the worst of each kind first."""
 
+    charges: int
     pure: tuple[Fraction, ...]
     gaussian: tuple[tuple[float, float], ...]  # noise multiplier, slack
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Exposure:
-        """Sort the events; how they were composed doesn't matter to any accountant."""
+    def of(cls, events: Sequence[Event]) -> Exposure:
+        """Sort the events of charges; how they were composed doesn't matter to any accountant."""
         leaves = list(leaves_of(events))
         pure = (one.epsilon for one in leaves if isinstance(one, PureEvent))
         gaussian = [
             (one.noise_multiplier, one.slack) for one in leaves if isinstance(one, GaussianEvent)
         ]
         return cls(
+            len(events),
             tuple(sorted(pure, reverse=True)),
             tuple(sorted(gaussian, key=lambda one: (one[0], -one[1]))),
         )
@@ -486,6 +556,7 @@ class Exposure:
         pure = itertools.zip_longest(self.pure, other.pure, fillvalue=Fraction(0))
         gaussian = itertools.zip_longest(self.gaussian, other.gaussian, fillvalue=(math.inf, 0.0))
         return Exposure(
+            max(self.charges, other.charges),
             tuple(max(pair) for pair in pure),
             tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in gaussian),
         )
@@ -499,10 +570,11 @@ class Exposure:
         return [*map(PureEvent, self.pure), *(GaussianEvent(*one) for one in self.gaussian)]
 
 
-def exposures(charges: Sequence[Charge]) -> list[list[Event]]:
+def exposures(charges: Sequence[Charge]) -> list[Borne]:
     """Return every case of what one person may be exposed to that no other case covers.
 
-    At least one case, which is empty if there are no charges.
+    At least one case, which is empty if there are no charges. A case may be that of several batches
+    at once, entry by entry the worst of them: it has the most charges that one of them has.
     """
     everybody = [charge.event for charge in charges if charge.series is None]
     series: dict[str, dict[str, list[Event]]] = {}
@@ -516,7 +588,10 @@ def exposures(charges: Sequence[Charge]) -> list[list[Event]]:
         for name in sorted(series)
     ]
     return [
-        everybody + [event for batch in chosen for event in batch.events()]
+        Borne(
+            len(everybody) + sum(batch.charges for batch in chosen),
+            (*everybody, *(event for batch in chosen for event in batch.events())),
+        )
         for chosen in itertools.product(*_few(choices))
     ]
 

@@ -22,10 +22,18 @@ from typing import Any
 
 from noisewise.core.errors import LedgerError, NoisewiseError
 from noisewise.core.temporary import private_folder, write_file
-from noisewise.holder.ledger.accounts import ChargeRecord, OpenAccount, charge_from_json
+from noisewise.holder.ledger.accounts import (
+    ChargeRecord,
+    OpenAccount,
+    charge_from_json,
+    rule_from_json,
+)
 
 _APPLICATION_ID = 0x4E574C47  # "NWLG", so that `file` and we can tell a ledger from other SQLite
-_VERSION = 1
+# Version 2 has caps with the rule "filter" (`accounts.Rule`), which software that knows version 1
+# only would keep by another rule, and entries of the kind "source". A ledger of version 1 gets
+# version 2 with the first of these.
+_VERSION = 2
 _BUSY_SECONDS = 30.0
 
 # The text is compared to what the file says, byte for byte: a ledger with a trigger, a view or a
@@ -167,9 +175,9 @@ class LedgerFile:
         if version > _VERSION:
             raise LedgerError(
                 f"The ledger {self.path} has format version {version}; this noisewise reads "
-                f"version {_VERSION}. It was written by a newer noisewise: upgrade."
+                f"versions 1 to {_VERSION}. It was written by a newer noisewise: upgrade."
             )
-        if version < _VERSION:
+        if version < 1:
             raise self._damage(f"its format version {version} does not exist")
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         if mode != "delete":
@@ -357,6 +365,9 @@ class Book:
     def append(self, kind: str, body: dict[str, Any]) -> int:
         """Write one entry (if writable), let it act on the state, and return its number."""
         seq, time = self._entries + 1, datetime.now(UTC).isoformat(timespec="seconds")
+        if self._writable and ("rule" in body or kind == "source"):
+            assert self._connection is not None
+            self._connection.execute(f"PRAGMA user_version={_VERSION}")  # part of the transaction
         text = json.dumps(body, sort_keys=True, allow_nan=False)
         digest = _link(self._hash, seq, time, kind, text)
         if self._writable:
@@ -392,10 +403,21 @@ class Book:
             more["attested_by"] = attested_by
         self.append("publish", {**body, "release_sha256": digest, **more})
 
-    def keep(self, record: ChargeRecord, text: str) -> None:
-        """Store the next part of what is published under a pending charge."""
+    def keep(
+        self, record: ChargeRecord, text: str, fingerprint: Mapping[str, Any] | None = None
+    ) -> None:
+        """Store the next part of what is published under a pending charge.
+
+        The fingerprint is that of the rows it was made from.
+        """
         body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
-        self.append("keep", {**body, "number": len(record.kept), "text": text})
+        more = {} if fingerprint is None else {"fingerprint": dict(fingerprint)}
+        self.append("keep", {**body, "number": len(record.kept), "text": text, **more})
+
+    def move(self, record: ChargeRecord, source: Mapping[str, Any]) -> None:
+        """Note that the rows of a pending charge are somewhere else now."""
+        body = {"dataset": record.charge.dataset, "charge_id": record.charge_id}
+        self.append("source", {**body, "source": dict(source)})
 
     def supersede(self, record: ChargeRecord) -> None:
         """Replace a pending charge; the caller charges the same request at another price."""
@@ -420,15 +442,21 @@ class Book:
         account = self.accounts.setdefault(body["dataset"], OpenAccount(body["dataset"]))
         if kind == "cap":
             account.cap = Fraction(body["epsilon"]), Fraction(body["delta"])
+            account.rule = rule_from_json(body)
             return
         if kind == "reserve":
             asked = {name: body.get(name, "") for name in ("user", "purpose", "attested_by")}
-            account.records[seq] = ChargeRecord(seq, charge_from_json(body), time, **asked)
+            charge = charge_from_json(body)
+            account.add(ChargeRecord(seq, charge, time, **asked, source=body.get("source")))
             return
         record = account.records[body["charge_id"]]
         if kind == "keep" and record.status == "pending" and body["number"] == len(record.kept):
             kept = (*record.kept, str(body["text"]))
-            account.records[record.charge_id] = replace(record, kept=kept)
+            of_rows = body.get("fingerprint", record.fingerprint)
+            account.records[record.charge_id] = replace(record, kept=kept, fingerprint=of_rows)
+            return
+        if kind == "source" and record.status == "pending":
+            account.records[record.charge_id] = replace(record, source=body["source"])
             return
         if kind not in ("publish", "void") or record.status != "pending":
             raise ValueError("an unknown kind of entry, or a charge that is settled twice")
@@ -438,7 +466,7 @@ class Book:
             settled_at=time,
             release_sha256=body.get("release_sha256"),
             void_reason=body.get("reason"),
-            fingerprint=body.get("fingerprint"),
+            fingerprint=body.get("fingerprint", record.fingerprint),
             attested_by=body.get("attested_by", record.attested_by),
         )
 

@@ -4,10 +4,13 @@
 a cap that was set for its very data set. So a slip in a name cannot make a budget at a release; it
 could only where a cap is set, and there a name that is easily taken for a known one is refused.
 
-**Fingerprints.** A series costs what its costliest batch costs, on the holder's word that nobody is
-in two of them. Nobody can check that from sums. But the same rows under two names, the slip that
-turns the budget of one release into that of twenty, have the same exact sums (`holder.series`),
-and that is found.
+**Fingerprints.** A release in rounds reads its rows several times, and goes on after a kill on
+another day: a fingerprint of what the first pass has read is kept, so that other rows are noticed
+(`rows.same_rows`).
+
+A series costs what its costliest batch costs, on the holder's word that nobody is in two of them.
+Nobody can check that from sums. But the same rows under two names, the slip that turns the budget
+of one release into that of twenty, have the same exact sums (`holder.series`), and that is found.
 
 A fingerprint is an HMAC-SHA256 of each text about the rows, with a random key that is kept beside
 it: whoever can read the ledger could test guesses about the sums of a batch, and nobody else can do
@@ -31,13 +34,14 @@ from noisewise.core.composition import within
 from noisewise.core.errors import BudgetError, DataError, RequestError
 from noisewise.holder.ledger.accounts import (
     Charge,
+    ChargeRecord,
     OpenAccount,
     down,
     exact,
     fits,
-    remaining_epsilon,
     total_epsilon,
     up,
+    what_remains,
 )
 from noisewise.holder.ledger.file import Book
 from noisewise.holder.mechanisms import randomness
@@ -60,16 +64,21 @@ def refusal(path: Path, account: OpenAccount, charge: Charge) -> str | None:
         )
     assert account.cap is not None  # else there is `no_cap`
     cap_epsilon, cap_delta = account.cap
-    if fits(account.losses(charge), cap_epsilon, cap_delta):
+    if fits(account.losses(charge), cap_epsilon, cap_delta, account.rule):
         return None
-    spent = total_epsilon(account.losses(), cap_delta)
+    losses = account.losses()
+    spent = total_epsilon(losses, cap_delta, account.rule)
+    pure, gaussian = what_remains(losses, *account.cap, account.rule, spent)
     pending = sum(record.status == "pending" for record in others)
     facts = (
         f"Data set {account.dataset!r}: the request (epsilon={exact(charge.epsilon)}, "
         f"delta={exact(charge.delta)}) does not fit into the privacy budget: cap "
         f"epsilon={exact(cap_epsilon)}, delta={exact(cap_delta)}, spent "
-        f"epsilon={up(spent)}, remaining epsilon={down(remaining_epsilon(cap_epsilon, spent))}. "
+        f"epsilon={up(spent)}, remaining epsilon={down(pure)}"
     )
+    if account.rule == "filter" and cap_delta:
+        facts += f" without a delta, or epsilon={down(gaussian)} with Gaussian noise at that delta"
+    facts += ". "
     if pending:
         facts += (
             f"Unfinished runs among the charges: {pending}. The same request, run again, completes "
@@ -99,7 +108,7 @@ def no_cap(path: Path, book: Book, account: OpenAccount, charge: Charge) -> str:
         where = f"Data set {name!r}: no cap is set for it in the ledger {path}"
     others = closest(name, [one for one in book.accounts if one != name])
     if account.live():
-        spent = up(total_epsilon(account.losses(), account.delta()))
+        spent = up(total_epsilon(account.losses(), account.delta(), account.rule))
         where += f" (epsilon={spent} is spent, under a cap that nobody chose)"
     elif others:
         shown = ", ".join(map(repr, others[:5])) + (", ..." if len(others) > 5 else "")
@@ -116,7 +125,7 @@ def _remedy(path: Path, account: OpenAccount, charge: Charge) -> str:
     cap_delta = account.delta()
     candidates = {cap_delta, max(cap_delta, charge.delta), cap_delta + charge.delta}
     for delta in sorted(one for one in candidates if one < 1):
-        total = total_epsilon(account.losses(charge), delta)
+        total = total_epsilon(account.losses(charge), delta, account.next_rule)
         if total != math.inf:
             present = account.cap[0] if account.cap is not None else Fraction(0)
             needed = exact(present) if present > total else up(total)
@@ -133,12 +142,56 @@ def cap_command(path: Path, dataset: str, epsilon: str, delta: str = "0") -> str
     return shlex.join(command)
 
 
+# --- the rows that a pending charge was made for --------------------------------------------------
+
+
+def moved(record: ChargeRecord, source: Mapping[str, Any] | None) -> bool:
+    """Tell whether a charge was made for rows somewhere else, as far as both are known.
+
+    Size and time of a file are no part of that: a file that was repaired is the same file.
+    """
+    if source is None or record.source is None:
+        return False
+    parts = ("data", "table", "query")
+    return any(record.source.get(part) != source.get(part) for part in parts)
+
+
+def other_source(record: ChargeRecord, source: Mapping[str, Any] | None) -> str:
+    """Say what a pending charge was made for, and what to do; the free ways come first."""
+    return (
+        "data: this request is charged already and not published yet; it was charged for "
+        f"{in_words(record.source)}, and now {in_words(source)} is given. With the data that it "
+        "was charged for it completes at no further cost, and also with these, if they are the "
+        "same people's rows, moved or repaired: say so by --same-data (in Python same_data=True). "
+        "Rows of other people are another request: give it a --label, which costs again"
+    )
+
+
+def in_words(source: Mapping[str, Any] | None) -> str:
+    """Describe a source in a line."""
+    if source is None:
+        return "data that are not named"
+    words = str(source["data"])
+    if "table" in source:
+        words += f", table {source['table']}"
+    if "query" in source:
+        words += f", query {source['query']!r}"
+    if "changed" in source:
+        words += f" ({source['bytes']:,} bytes, changed {source['changed']})"
+    return words
+
+
 # --- fingerprints of batches ----------------------------------------------------------------------
 
 
-def fingerprint(content: Mapping[str, str]) -> dict[str, Any]:
+def new_key() -> str:
+    """Return a random key of 256 bits, in hexadecimal digits."""
+    return randomness.octets(32).hex()
+
+
+def fingerprint(content: Mapping[str, str], key: str | None = None) -> dict[str, Any]:
     """Return what the ledger keeps of the texts."""
-    key = randomness.octets(32).hex()
+    key = new_key() if key is None else key
     return {"key": key, "texts": {name: _mac(key, name, content[name]) for name in content}}
 
 

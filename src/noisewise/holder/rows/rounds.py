@@ -76,6 +76,7 @@ from noisewise.holder.rows import (
     flat,
 )
 from noisewise.holder.rows.levels import Narrow
+from noisewise.holder.rows.same_rows import MODULUS, RowCheck
 from noisewise.holder.rows.units import averaged
 from noisewise.holder.rows.values import MEAN_BITS, DesignRows, RowGrid, filled
 
@@ -102,6 +103,7 @@ class BallSums:
     n: int = field(repr=False)
     inside: npt.NDArray[np.int64] = field(repr=False)
     outside: npt.NDArray[np.int64] = field(repr=False)
+    check: int | None = field(default=None, repr=False)  # `rows.same_rows`, if it was asked for
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class TailCounts:
 
     n: int = field(repr=False)
     counts: tuple[int, ...] = field(repr=False)
+    check: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ class BallPlan(ReadsDesign):
 
     design: Design
     shape: Shape
+    secrets: tuple[int, ...] = field(default=(), repr=False)  # of a check (`rows.same_rows`)
 
     def __post_init__(self) -> None:
         shape, groups = self.shape, len(self.design.category_sizes)
@@ -137,6 +141,7 @@ class TailPlan(ReadsDesign):
 
     design: Design
     transform: Transform
+    secrets: tuple[int, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         check_transform(self.design, self.transform)
@@ -165,6 +170,7 @@ class ResidualPlan(ReadsDesign):
     shape: Shape
     direction: tuple[int, ...]
     radius: int
+    secrets: tuple[int, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         BallPlan(self.design, self.shape)  # checks the shape
@@ -190,9 +196,11 @@ def check_transform(design: Design, transform: Transform) -> None:
 class Coordinates(ABC):
     """From table columns to blocks of z."""
 
-    def __init__(self, design: Design, transform: Transform) -> None:
+    def __init__(self, design: Design, transform: Transform, secrets: tuple[int, ...] = ()) -> None:
         self.n = 0
         self._design = design
+        self._row_check = RowCheck(design, secrets) if secrets else None
+        self._checked = np.zeros(1, dtype=np.int64)
         self._of_means = design.schema.unit_column is not None
         self._grid = RowGrid.with_bits(design, GRID_BITS)
         self._narrow = Narrow(design, self._grid.columns, allowed=not self._of_means)
@@ -228,6 +236,8 @@ class Coordinates(ABC):
                         for values, name in zip(block, self._design.sources, strict=True)
                     ]
                     self._rows.fill(block, centred)
+                if self._row_check is not None:
+                    self._checked += self._row_check.of(centred, block)
                 z = self._in_coordinates(centred)
                 lengths = np.zeros(z.shape[1])
                 for row in z:
@@ -240,16 +250,22 @@ class Coordinates(ABC):
     def _sums(self) -> tuple[Integers, ...]:
         """All that is added up, beside the number of rows."""
 
+    @property
+    def check(self) -> int | None:
+        """The check of all rows, if it was asked for."""
+        return None if self._row_check is None else int(self._checked[0]) % MODULUS
+
     def state(self) -> Integers:
         """See `Accumulator.state`."""
-        return flat(self.n, *self._sums)
+        return flat(self.n, self._checked, *self._sums)
 
     def join(self, state: Integers) -> None:
         """See `Accumulator.join`."""
         check_row_count(self.n + int(state[0]))
         self.n += int(state[0])
-        ends = np.cumsum([sums.size for sums in self._sums])
-        for own, more in zip(self._sums, np.split(state[1:], ends[:-1]), strict=True):
+        all_sums = (self._checked, *self._sums)
+        ends = np.cumsum([sums.size for sums in all_sums])
+        for own, more in zip(all_sums, np.split(state[1:], ends[:-1]), strict=True):
             np.add(own, more, out=own)
 
     def _in_coordinates(self, centred: Floats) -> Floats:
@@ -278,7 +294,7 @@ class BallAccumulator(Coordinates):
     """Adds up the Gram matrices of a shape."""
 
     def __init__(self, plan: BallPlan | ResidualPlan) -> None:
-        super().__init__(plan.design, plan.shape.transform)
+        super().__init__(plan.design, plan.shape.transform, plan.secrets)
         self._shape = plan.shape
         with_indicators = plan.shape.weight > 0
         self._places = self._numbers if not with_indicators else range(len(self._grid.columns))
@@ -289,7 +305,8 @@ class BallAccumulator(Coordinates):
 
     def result(self) -> BallSums:
         """The sums so far."""
-        return BallSums(self.n, self._triangle(self.inside), self._triangle(self.outside))
+        inside, outside = self._triangle(self.inside), self._triangle(self.outside)
+        return BallSums(self.n, inside, outside, self.check)
 
     def _triangle(self, sums: Integers) -> Integers:
         if self._shape.weight > 0:
@@ -366,13 +383,13 @@ class TailAccumulator(Coordinates):
     """Counts rows by their length, in the bins of `core.rounds.tail.EDGES`."""
 
     def __init__(self, plan: TailPlan) -> None:
-        super().__init__(plan.design, plan.transform)
+        super().__init__(plan.design, plan.transform, plan.secrets)
         self._edges = np.array(grid_edges(plan.design.number_of_numbers), dtype=np.float64)
         self.counts = np.zeros(len(self._edges) + 1, dtype=np.int64)
 
     def result(self) -> TailCounts:
         """The counts so far; rows at or below the first edge are in no bin."""
-        return TailCounts(self.n, tuple(self.counts[1:].tolist()))
+        return TailCounts(self.n, tuple(self.counts[1:].tolist()), self.check)
 
     @property
     def _sums(self) -> tuple[Integers, ...]:

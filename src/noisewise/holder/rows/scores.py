@@ -63,6 +63,7 @@ class ScoreSums:
     n: int = field(repr=False)  # the number of rows
     score: npt.NDArray[np.int64] = field(repr=False)  # in units of 2**-26
     information: npt.NDArray[np.int64] = field(repr=False)  # an upper triangle, in units of 2**-20
+    check: int | None = field(default=None, repr=False)  # `rows.same_rows`, if it was asked for
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class ScorePlan(ReadsDesign):
     design: Design
     shape: Shape  # with a weight if there are categories; its radius is that of the ball for z
     theta: tuple[int, ...]  # in units of 2**-16, one for every entry of u
+    secrets: tuple[int, ...] = field(default=(), repr=False)  # of a check (`rows.same_rows`)
 
     def __post_init__(self) -> None:
         if longest_of(self.design, self.shape) > LARGEST_SQUARE * PRODUCT_ONE:
@@ -90,7 +92,7 @@ class ScoreAccumulator(Coordinates):
     """Adds up scores and information."""
 
     def __init__(self, plan: ScorePlan) -> None:
-        super().__init__(plan.design, plan.shape.transform)
+        super().__init__(plan.design, plan.shape.transform, plan.secrets)
         self._shape = plan.shape
         self._longest = float(longest_of(plan.design, plan.shape))
         outcome = outcome_of(plan.design)
@@ -107,7 +109,8 @@ class ScoreAccumulator(Coordinates):
         self.information = np.zeros(self._entries.size, dtype=np.int64)
 
     def result(self) -> ScoreSums:
-        return ScoreSums(self.n, self.score.copy(), self._entries.triangle(self.information))
+        information = self._entries.triangle(self.information)
+        return ScoreSums(self.n, self.score.copy(), information, self.check)
 
     @property
     def _sums(self) -> tuple[Integers, ...]:
