@@ -8,18 +8,22 @@
 #   make honesty   do default intervals hold fixed truths? about 10 minutes on two cores
 #   make battery   do intervals hold on real tables that nobody chose? needs their folder; an hour
 #   make docs      the documentation as a web site, in site/
-#   make dist      wheel and sdist in dist/, installed and used once in a new environment
+#   make dist      wheel and sdist in dist/, installed and used once in a new environment, with a bill of
+#                  materials and checksums
+#   make lock      newer versions of all that is depended on, in locks/; `make test` then tests with them
 
 PYTHON ?= python3.11
 VENV   := .venv$(patsubst -python3.11,,-$(notdir $(PYTHON)))
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: battery demo diabetes dist docs honesty test test-long lint bench clean
+.PHONY: battery demo diabetes dist docs honesty lock test test-long lint bench clean
 
-$(STAMP): pyproject.toml
+# Everything is installed in the versions, and from the files, that locks/tested.txt names by hash.
+$(STAMP): pyproject.toml locks/tested.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement locks/tested.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -47,8 +51,17 @@ docs: $(STAMP)
 
 dist: $(STAMP)
 	rm -rf dist build
-	$(BIN)/python -m build --outdir dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation --outdir dist
 	$(BIN)/python tests/smoke.py dist
+
+# One resolution for all systems and Pythons. The others are parts of the first: the wheel alone, and with
+# the extra of a federation's node.
+LOCK := pip compile pyproject.toml --universal --python-version 3.11.5 --generate-hashes \
+	--no-annotate --quiet --custom-compile-command "make lock" --output-file
+lock: $(STAMP)
+	$(BIN)/uv $(LOCK) locks/tested.txt --upgrade --extra dev
+	$(BIN)/uv $(LOCK) locks/holder.txt --upgrade --constraints locks/tested.txt
+	$(BIN)/uv $(LOCK) locks/node.txt --upgrade --constraints locks/tested.txt --extra federation
 
 # A new folder each time: results of different code are never mixed, and the seed is a new one.
 honesty: $(STAMP)

@@ -1,8 +1,12 @@
 # A holder's noisewise: no root, data mounted read-only, the ledger in a volume. See docs/docker.md.
 #   make dist && docker build -f docker/holder.Dockerfile -t noisewise-holder .
-FROM python:3.12-slim
-COPY dist/*.whl /tmp/
-RUN pip install --no-cache-dir /tmp/*.whl && rm /tmp/*.whl \
+# The base image by its digest (Python 3.12.14 on Debian trixie): the tag may move, this can't. A newer one:
+#   docker buildx imagetools inspect python:3.12-slim
+FROM python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
+COPY locks/holder.txt dist/*.whl /tmp/
+RUN pip install --no-cache-dir --require-hashes --requirement /tmp/holder.txt \
+    && pip install --no-cache-dir --no-deps --no-index /tmp/*.whl \
+    && pip check && rm /tmp/holder.txt /tmp/*.whl \
     && useradd --uid 10001 --create-home holder \
     && install -d -o holder /ledger /out
 # Compiled code and fonts are kept in memory: the rest of the file system may be read-only.

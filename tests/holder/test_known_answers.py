@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import tomllib
 from pathlib import Path
 
@@ -244,26 +243,3 @@ def test_a_refusal_costs_nothing(name, tmp_path, monkeypatch):
         nw.publish(REQUESTS[name](), rows, ledger=ledger)
     with nw.Ledger(ledger) as book:
         assert not book.accounts()[0].charges
-
-
-# --- secrets of a process are not inherited -------------------------------------------------------
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not copy processes")
-@pytest.mark.parametrize("law", MAKERS)
-def test_copies_of_a_process_draw_their_own_noise(law):
-    """A generator in the process's memory would give all of them the same."""
-    measurement = MAKERS[law](2**50)
-    measurement([0])
-    drawn = []
-    for _ in range(3):
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if not pid:
-            os.write(writing, repr(measurement([0, 0])).encode())
-            os._exit(0)
-        os.waitpid(pid, 0)
-        drawn.append(os.read(reading, 1000))
-        os.close(reading)
-        os.close(writing)
-    assert len(set(drawn)) == 3

@@ -164,6 +164,8 @@ def load_posterior(path: str | Path) -> Any:
         raise ReleaseError(f"{path}: {error}") from None
     except OSError as error:
         raise ReleaseError(f"{path}: cannot be read: {error.strerror}; check the path") from None
+    except MemoryError:
+        raise ReleaseError(f"{path}: it takes more memory than there is") from None
     except Exception:
         # What a document says is taken apart in many ways; none of their errors helps a user.
         raise ReleaseError(

@@ -294,7 +294,7 @@ class _Header:
                 else:
                     self._messages.append((kind, data))
         for data in self._all(_ATTRIBUTES):
-            if _unpack("<Q", data, 4 if data[1:2] != b"\0" and data[1] & 1 else 2)[0] != _NOWHERE:
+            if _number(data, 4 if _number(data, 1, 1) & 1 else 2, 8) != _NOWHERE:
                 refuse("an object has more attributes than noisewise writes")
 
     def _all(self, kind: int) -> list[bytes]:
