@@ -9,7 +9,7 @@ import pytest
 from scipy.special import multigammaln
 
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
-from noisewise.analyst.regression.exact.factor import TIED
+from noisewise.analyst.regression.categories import TIED
 from noisewise.analyst.regression.exact.independent import _place, draw_independent
 from noisewise.analyst.regression.exact.sampler import sample
 from noisewise.analyst.regression.observation import Observation

@@ -121,7 +121,6 @@ from noisewise.analyst.regression.exact.factor import (
     private_n_slope,
     regression_of,
     regression_of_adjoint,
-    tied_rows,
 )
 from noisewise.analyst.regression.exact.holders import log_prior, pooled_adjoint
 from noisewise.analyst.regression.exact.own_laws import own_law_adjoint
@@ -137,6 +136,7 @@ from noisewise.analyst.regression.exact.prior import (
     log_precisions_adjoint,
     log_residual_variance,
 )
+from noisewise.analyst.regression.exact.tied import tied_rows
 from noisewise.analyst.regression.triangular import add_rows, gram_entry, triangle_product
 
 
@@ -147,7 +147,7 @@ class Arrays(NamedTuple):
     laplace: BoolArray  # (J,)
     values: FloatArray  # (J, P, P)
     precision: FloatArray  # (J, P, P), 1 / scale; 0 if known or not released
-    known: IntArray  # (J, P, P), FREE, KNOWN or TIED (`factor`); known[j, 0, 0]: n is public
+    known: IntArray  # (J, P, P), codes of `categories`; known[j, 0, 0]: n is public
     relative: IntArray  # (J,), a form of `factor`; PLAIN for the reference
     partial: BoolArray  # (J, P), by row
     E0: FloatArray  # (d, d)
