@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from noisewise._arrays import IntArray
+from noisewise._arrays import FloatArray, IntArray
 from noisewise.analyst.regression.observation import Cell, Observation
 
 # How an entry of a holder's statistics is known: not at all; by its value, or because it follows
@@ -62,6 +62,11 @@ class Families:
             codes[place, list(parts)] = NESTED
         np.fill_diagonal(codes, TIED)
         return codes
+
+    def sums(self) -> FloatArray:
+        """Which atoms every column is the sum of, 0 or 1; one a column, in the same order."""
+        known = self.known()
+        return np.asarray((known == TIED) | (known == NESTED), dtype=np.float64)
 
     def apart(self, seen: Observation) -> Observation:
         """The same Release with noise on what is known exactly of products of two families.

@@ -396,13 +396,14 @@ def _atoms(
         a, b = np.append(a, np.arange(end - first)) + first, np.append(b, np.full(end - first, -1))
         b = np.where(b < 0, b, b + first)  # -1 is the constant
         weight = precision[a + 1, b + 1]
-        a, b, weight = (x[weight > 0] for x in (a, b, weight))
+        told = weight > 0
+        a, b, weight = a[told], b[told], weight[told]
         atoms = sums[a, first:end] * np.where(b[:, None] < 0, 1.0, sums[b, first:end])
         # Where nothing is known, all atoms are equal, give or take a half.
         information = (atoms.T * weight) @ atoms + 4.0 * np.eye(end - first)
         covariance: FloatArray = np.asarray(np.linalg.inv(information), dtype=np.float64)
-        told = atoms.T @ (weight * mean[a + 1, b + 1]) + 4.0 / (end - first + 1)
-        p[first:end], noise[first:end] = covariance @ told, np.sqrt(covariance.diagonal())
+        pull = atoms.T @ (weight * mean[a + 1, b + 1]) + 4.0 / (end - first + 1)
+        p[first:end], noise[first:end] = covariance @ pull, np.sqrt(covariance.diagonal())
     return p, noise
 
 
