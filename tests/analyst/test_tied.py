@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 from scipy.special import multigammaln
 
+from noisewise.analyst.regression.categories import FREE, TIED
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
-from noisewise.analyst.regression.exact.factor import TIED
 from noisewise.analyst.regression.exact.independent import _place, draw_independent
 from noisewise.analyst.regression.exact.sampler import sample
 from noisewise.analyst.regression.observation import Observation
@@ -21,57 +23,60 @@ from noisewise.analyst.regression.priors import (
 from .size_law import log_size_and_law
 from .test_collapsed import point_off_the_kinks
 
-# Levels of the categories, then how many numbers stand before and after their indicators.
+# Levels of the categories, how many numbers stand before and after their indicators, and the terms
+# by the categories that each is made of.
 LAYOUTS = {
-    "yes or no": ((2,), 0, 0),
-    "yes or no among numbers": ((2,), 2, 1),
-    "five levels": ((5,), 1, 0),
-    "two categories": ((3, 3), 1, 1),
-    "three of two levels": ((2, 2, 2), 0, 1),
+    "yes or no": ((2,), 0, 0, "a"),
+    "yes or no among numbers": ((2,), 2, 1, "a"),
+    "five levels": ((5,), 1, 0, "a"),
+    "two categories": ((3, 3), 1, 1, "a b"),
+    "three of two levels": ((2, 2, 2), 0, 1, "a b c"),
+    "a*b": ((3, 3), 1, 1, "a b ab"),
+    "a*b, levels that exclude each other": ((2, 3), 0, 1, "a b ab"),
+    "a*b*c": ((2, 2, 2), 0, 1, "a b c ab ac bc abc"),
+    "(a + b + c)**2": ((2, 3, 2), 0, 1, "a b c ab ac bc"),
 }
 
 
 def observe(rng, layout, n=400, scale=20.0, family="laplace", *, private=False, rare=0.1):
     """A noisy Gram matrix of rows with categories, the last level of each the most frequent."""
-    levels, before, after = LAYOUTS[layout]
+    levels, before, after, terms = LAYOUTS[layout]
     codes = [
         rng.choice(count, size=n, p=[rare] * (count - 1) + [1 - rare * (count - 1)])
         for count in levels
     ]
+    cells = [
+        dict(zip(term, chosen, strict=True))
+        for term in terms.split()
+        for chosen in product(*(range(levels["abc".index(f)] - 1) for f in term))
+    ]
     indicators = [
-        [code == level for level in range(count - 1)]
-        for code, count in zip(codes, levels, strict=True)
+        np.all([codes["abc".index(f)] == level for f, level in cell.items()], axis=0)
+        for cell in cells
     ]
     x = rng.normal(0.1, 0.3, (n, before + after))
-    columns = [*x[:, :before].T, *(c for group in indicators for c in group), *x[:, before:].T]
+    columns = [*x[:, :before].T, *indicators, *x[:, before:].T]
     y = 0.3 * np.sum(columns, axis=0) + rng.normal(0.0, 0.2, n)
     w = np.column_stack([np.ones(n), *columns, y])
     scales = np.full((w.shape[1],) * 2, float(scale))
     scales[0, 0] = scale if private else 0.0
-    at = before + 1
-    for group in indicators:
-        inner = np.arange(at, at + len(group))
-        scales[np.ix_(inner, inner)] = scale * np.eye(len(group))
-        at += len(group)
+    tied = range(before + 1, before + 1 + len(cells))
+    for (i, one), (j, other) in combinations(zip(tied, cells, strict=True), 2):
+        if any(one[f] != other[f] for f in one.keys() & other.keys()):
+            scales[i, j] = scales[j, i] = 0.0
     draw = rng.laplace if family == "laplace" else rng.normal
     noisy = np.triu(w.T @ w + draw(0.0, scales))
     noisy += np.triu(noisy, 1).T
-    tied = tuple(range(before + 1, at))
-    if private:
-        return Observation.with_private_n(noisy, scales, family, indicators=tied)
-    return Observation(n, noisy, scales, family, indicators=tied)
+    meant = {
+        i: frozenset((("column", f), str(level)) for f, level in cell.items())
+        for i, cell in zip(tied, cells, strict=True)
+    }
+    make = Observation.with_private_n if private else partial(Observation, n)
+    return replace(make(noisy, scales, family, indicators=tuple(tied)), cells=meant)
 
 
 def scale_free(k):
     return ScaleFreePrior(k), ScaleFreeCovariates.default(k)
-
-
-def possible_point(rng, posterior):
-    """With two categories of many levels some points are impossible."""
-    while True:
-        x = point_off_the_kinks(rng, posterior, 1e-4)
-        if np.isfinite(posterior.logp_and_gradient(x)[0]):
-            return x
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -81,7 +86,7 @@ def test_gradient_against_finite_differences(layout, private):
     seen = observe(rng, layout, private=private)
     posterior = CollapsedPosterior([seen], *scale_free(seen.k))
     assert (posterior.arrays.known == TIED).sum() == len(seen.indicators)
-    x = possible_point(rng, posterior)
+    x = point_off_the_kinks(rng, posterior, 1e-4)
     _, gradient = posterior.logp_and_gradient(x)
     for i in range(posterior.ndim):
         step = np.zeros(posterior.ndim)
@@ -96,12 +101,43 @@ def test_statistics_are_those_of_indicators(layout):
     rng = np.random.default_rng(6)
     seen = observe(rng, layout)
     posterior = CollapsedPosterior([seen], *scale_free(seen.k))
-    A = posterior.statistics(possible_point(rng, posterior))[0]
+    A = posterior.statistics(point_off_the_kinks(rng, posterior, 1e-4))[0]
     tied = list(seen.indicators)
     np.testing.assert_allclose(A[tied, tied], A[tied, 0], rtol=1e-9)
-    np.testing.assert_allclose(A[seen.scale == 0], seen.values[seen.scale == 0], atol=1e-9)
     assert (A[tied, 0] > 0).all()
     np.linalg.cholesky(A)
+    if layout == "(a + b + c)**2":
+        return  # cells of a:b and a:c that exclude each other are taken for noisy
+    np.testing.assert_allclose(A[seen.scale == 0], seen.values[seen.scale == 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("layout", ["a*b", "a*b*c", "a*b, levels that exclude each other"])
+def test_statistics_are_those_of_a_table_of_counts(layout):
+    """Whichever columns state the count of a cell it is the same, and no count is negative."""
+    rng = np.random.default_rng(11)
+    seen = observe(rng, layout)
+    posterior = CollapsedPosterior([seen], *scale_free(seen.k))
+    for _ in range(20):
+        A = posterior.statistics(rng.normal(0.0, 2.0, posterior.ndim))[0]
+        count = {}
+        for (i, one), (j, other) in product(seen.cells.items(), repeat=2):
+            cell = one | other
+            if len(dict(cell)) < len(cell):
+                assert abs(A[i, j]) < 1e-9
+            assert A[i, j] == pytest.approx(count.setdefault(cell, A[i, j]), rel=1e-9, abs=1e-9)
+        levels = [sorted({c for cell in count for c in cell if c[0] == f}) for f in
+                  sorted({f for cell in count for f, _ in cell})]  # fmt: skip
+        count[frozenset()] = A[0, 0]
+        for chosen in product(*([None, *each] for each in levels)):
+            # By inclusion and exclusion: at the reference of all categories that are not chosen.
+            others = [list(each) for each, c in zip(levels, chosen, strict=True) if c is None]
+            at = frozenset(c for c in chosen if c is not None)
+            total = sum(
+                (-1) ** sum(c is not None for c in more)
+                * count[at | frozenset(c for c in more if c is not None)]
+                for more in product(*([None, *each] for each in others))
+            )
+            assert total > -1e-9
 
 
 def log_density(posterior, x, entries):
@@ -135,6 +171,23 @@ def log_block(n, A, psi, nu):
     return total + 0.5 * k * (k + 1) * np.log(n)  # dS = n^(k (k + 1) / 2) d(S / n)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("spread", [1.0, 4.0])
+def test_no_point_is_impossible(layout, spread):
+    """Until rows of F are so small that double precision doesn't hold them."""
+    rng = np.random.default_rng(12)
+    seen = observe(rng, layout)
+    posterior = CollapsedPosterior([seen], *scale_free(seen.k))
+    last = len(seen.indicators) + 1
+    tied = int(np.tril(posterior.arrays.known[0] == FREE)[:last, :last].sum())
+    for _ in range(50):
+        x = rng.normal(0.0, 0.5, posterior.ndim)
+        x[:tied] = rng.normal(0.0, spread, tied)
+        logp, gradient = posterior.logp_and_gradient(x)
+        assert np.isfinite(logp)
+        assert np.isfinite(gradient).all()
+
+
 @pytest.mark.parametrize("layout", ["yes or no", "two categories", "three of two levels"])
 @pytest.mark.parametrize("private", [False, True])
 def test_density_is_that_of_any_columns_without_the_law_of_indicators(layout, private):
@@ -152,7 +205,7 @@ def test_density_is_that_of_any_columns_without_the_law_of_indicators(layout, pr
     but_squares = [(a, b) for a, b in entries if a != b or a not in seen.indicators]
     block = [0, *seen.indicators]
     for _ in range(3):
-        x = possible_point(rng, ours)
+        x = point_off_the_kinks(rng, ours, 1e-4)
         A = ours.statistics(x)[0]
         n = A[0, 0]
         F, at = np.linalg.cholesky(A / n), np.zeros(plain.ndim)

@@ -302,9 +302,8 @@ def _observed(
     """The model and what is known of it; with rounds, in the coordinates of the last ones."""
     columns, called = choose_columns(releases, target, features, names)
     last = InRounds.of(releases, columns, called)
-    if last is not None:
-        return columns, list(last.observations), last
-    return *observe(releases, target, features, names), None
+    seen = observe(releases, target, features, names)[1] if last is None else last.observations
+    return columns, [replace(one, cells=columns.cells) for one in seen], last
 
 
 def _priors(

@@ -8,8 +8,8 @@ is what one Release says about their second moments, ready for inference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from noisewise.analyst.regression.papers.moments import FourthMomentObservation
 
 Family = Literal["laplace", "gaussian"]
+# Of an indicator, the factors and the levels of them at which it is 1 (`core.terms`)
+Cell = frozenset[tuple[tuple[str, str], str]]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,12 @@ class ModelColumns:
     def covariates(self) -> tuple[DesignColumn, ...]:
         """The design columns of the features."""
         return self.design.columns[:-1]
+
+    @property
+    def cells(self) -> dict[int, Cell]:
+        """What indicators mean, by column of w."""
+        columns = enumerate(self.covariates, 1)
+        return {i: frozenset(c.cell) for i, c in columns if c.is_indicator}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -183,6 +191,9 @@ class Observation:
     covariance : array, shape (P (P + 1) / 2,) twice, optional
         Of the noise of the entries of the lower triangle, row by row, where it is normal and not
         independent (`exact.groups`). `scale` has its standard deviations.
+    cells : mapping of int to Cell
+        What indicators mean, by column of w (`categories`). Default: two exclude each other if
+        their product is known exactly, and that is all.
     """
 
     n: int
@@ -193,6 +204,7 @@ class Observation:
     indicators: tuple[int, ...] = ()
     map: FloatArray | None = None
     covariance: FloatArray | None = None
+    cells: Mapping[int, Cell] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or int(self.n) != self.n or self.n < 1:
@@ -274,6 +286,7 @@ class Observation:
             indicators=tuple(i for i, old in enumerate(columns) if old in self.indicators),
             map=None if self.map is None else self.map[pick],
             covariance=covariance,
+            cells={i: self.cells[old] for i, old in enumerate(columns) if old in self.cells},
         )
 
     def without_map(self) -> Observation:
@@ -290,7 +303,9 @@ class Observation:
         total = mapped_variance(M, np.where(public, 0.0, self.sd) ** 2)
         values[public], total[public] = self.values[public], self.scale[public]
         values, scale = (values + values.T) / 2, np.sqrt((total + total.T) / 2)
-        return Observation(self.n, values, scale, "gaussian", self.name, self.indicators)
+        return replace(
+            self, values=values, scale=scale, family="gaussian", map=None, covariance=None
+        )
 
     @property
     def n_is_private(self) -> bool:

@@ -14,12 +14,15 @@
 // sigma and omega. Slopes and intercept are drawn in the generated quantities.
 //
 // The first t covariates are indicators, 0 or 1 in every row: their variances follow from their
-// means, and two of one category are never 1 together. Their own law is flat in their counts.
+// means. Each is the sum of some atoms, of which two of one family are never 1 together: the levels
+// of a category, or the cells of an interaction and what they leave of its categories. The law of
+// the indicators is flat in the counts of atoms.
 data {
   int<lower=1> n;                                // rows
   int<lower=0> t;                                // indicators
   int<lower=0> m;                                // other covariates
-  array[t] int<lower=1> category;                // of each indicator
+  array[t] int<lower=1> category;                // the family of each indicator's own atom
+  matrix[t, t] sums;                             // indicators are sums * atoms
   int<lower=0> n_pairs;                          // pairs of indicators of two categories
   array[n_pairs] int<lower=1> pair_a;
   array[n_pairs] int<lower=1> pair_b;
@@ -43,7 +46,7 @@ transformed data {
   int P = k + 2;
 }
 parameters {
-  vector<lower=0, upper=1>[t] stick;             // share of a level among those that are left
+  vector<lower=0, upper=1>[t] stick;             // share of an atom among those that are left
   vector<lower=-1, upper=1>[n_pairs] correlation;
   vector[m + 1] mean_of_numbers;                 // y is the last
   matrix[m + 1, t] B;                            // L = [[cholesky(V), 0], [B, G]]
@@ -78,11 +81,11 @@ transformed parameters {
       V[pair_b[i], pair_a[i]] = correlation[i] * size;
       log_jacobian += log(size);
     }
-    L[1:t, 1:t] = cholesky_decompose(V);
+    L[1:t, 1:t] = sums * cholesky_decompose(V);
     L[(t + 1):(k + 1), 1:t] = B;
   }
   L[(t + 1):(k + 1), (t + 1):(k + 1)] = G;
-  mean_of_rows = append_row(p, mean_of_numbers);
+  mean_of_rows = append_row(sums * p, mean_of_numbers);
 }
 model {
   matrix[k, k] Lx = L[1:k, 1:k];

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from noisewise._arrays import FloatArray
+from noisewise.analyst.regression.categories import Families
 from noisewise.analyst.regression.fit import default_job
 from noisewise.analyst.regression.observation import ModelColumns, Observation
 from noisewise.analyst.regression.priors import ScaleFreeCovariates, ScaleFreePrior
@@ -61,10 +62,12 @@ def stan_model(
         raise RequestError(f"release: its number of rows is private; {_REMEDY}")
     if not (isinstance(prior, ScaleFreePrior) and isinstance(covariates, ScaleFreeCovariates)):
         raise RequestError(f"release: its rows are in a ball, with another prior; {_REMEDY}")
-    order = _indicators_first(seen)
-    seen = seen.in_order(order)
+    families = Families.of(seen, seen.indicators)
+    numbers = [c for c in range(1, seen.k + 1) if c not in families.columns]
+    order = [0, *families.columns, *numbers, seen.k + 1]
+    seen = families.apart(seen).in_order(order)
     inner = np.array(order[1:-1]) - 1
-    category = _categories(seen)
+    category, sums = families.family, families.sums()
     t, k = len(category), seen.k
     pairs = [(a, b) for a in range(t) for b in range(a) if category[a] != category[b]]
     a, b = np.triu_indices(k + 2)
@@ -76,7 +79,8 @@ def stan_model(
         "n": seen.n,
         "t": t,
         "m": k - t,
-        "category": category,
+        "category": list(category),
+        "sums": sums.tolist(),
         "n_pairs": len(pairs),
         "pair_a": [pair[0] + 1 for pair in pairs],
         "pair_b": [pair[1] + 1 for pair in pairs],
@@ -96,22 +100,7 @@ def stan_model(
         "sigma_to_original": sigma,
     }
     program = files(__package__).joinpath("regression.stan").read_text(encoding="utf-8")
-    return StanModel(program, data, _start(seen, category), columns.names)
-
-
-def _indicators_first(seen: Observation) -> list[int]:
-    """Columns of w in the order of the program."""
-    inner = sorted(range(1, seen.k + 1), key=lambda column: column not in seen.indicators)
-    return [0, *inner, seen.k + 1]
-
-
-def _categories(seen: Observation) -> list[int]:
-    """The category of each indicator: those whose products are known to be nothing share one."""
-    found: list[int] = []
-    for a in seen.indicators:
-        same = (own for b, own in zip(seen.indicators, found, strict=False) if not seen.scale[a, b])
-        found.append(next(same, max(found, default=0) + 1))
-    return found
+    return StanModel(program, data, _start(seen, category, sums), columns.names)
 
 
 def _to_original(
@@ -125,11 +114,12 @@ def _to_original(
     return (moved[1:] - moved[0]).T, moved[0], scale**0.5
 
 
-def _start(seen: Observation, category: Sequence[int]) -> dict[str, Any]:
+def _start(seen: Observation, category: Sequence[int], sums: FloatArray) -> dict[str, Any]:
     """Values near what was released: a walk from far away takes long where noise is small."""
     t, k, n = len(category), seen.k, seen.n
     mean = seen.values[0, 1:] / n
     covariance = seen.values[1:, 1:] / n - np.outer(mean, mean)
+    mean[:t] = np.linalg.solve(sums, mean[:t])  # of atoms
     p, stick = np.zeros(t), np.zeros(t)
     for a in range(t):
         rest = 1.0 - sum(p[b] for b in range(a) if category[b] == category[a])
@@ -140,7 +130,7 @@ def _start(seen: Observation, category: Sequence[int]) -> dict[str, Any]:
         for b in range(a):
             V[a, b] = V[b, a] = -p[a] * p[b] if category[a] == category[b] else 0.0
     root = np.linalg.cholesky(V) if t else np.zeros((0, 0))
-    B = np.linalg.solve(root, covariance[:t, t:]).T if t else np.zeros((k + 1 - t, 0))
+    B = np.linalg.solve(sums @ root, covariance[:t, t:]).T if t else np.zeros((k + 1 - t, 0))
     own, turn = np.linalg.eigh(covariance[t:, t:])
     left = turn * np.maximum(own, _NARROW**2) @ turn.T
     # What indicators explain must leave something; halved until it does.

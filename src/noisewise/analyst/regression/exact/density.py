@@ -14,13 +14,11 @@ from dataclasses import replace
 import numpy as np
 
 from noisewise._arrays import FloatArray
+from noisewise.analyst.regression.categories import FREE, KNOWN, Families
 from noisewise.analyst.regression.exact import scale_free
 from noisewise.analyst.regression.exact.draws import conjugate_draws, pooled_factors
 from noisewise.analyst.regression.exact.factor import (
     BELOW_SMALLEST_N,
-    FREE,
-    KNOWN,
-    TIED,
     statistics,
     total_statistics,
 )
@@ -120,22 +118,31 @@ class CollapsedPosterior:
     ) -> None:
         k = _check(observations, prior, covariates)
         # Columns of w, the indicators of all holders first (`kernels`).
-        tied = set.intersection(*(set(seen.indicators) for seen in observations))
+        tied = sorted(set.intersection(*(set(seen.indicators) for seen in observations)))
         several = len(observations) > 1 or not isinstance(covariates, ScaleFreeCovariates)
         numbers = [c for c in range(1, k + 1) if c not in tied]
         if not (several or anchored or partial is False) and observations[0].map is None:
             numbers = _best_known_first(
                 observations[0], numbers
             )  # maps are triangular as they come
-        self.columns = [0, *sorted(tied), *numbers, k + 1]
+        families = Families.of(observations[0], () if several else tied)
+        if not several:
+            tied = list(families.columns)
+        self.columns = [0, *tied, *numbers, k + 1]
         self._place = np.argsort(self.columns)
         observations = [
-            (_without_empty_levels(seen) if several else seen).in_order(self.columns)
+            (_without_empty_levels(seen) if several else families.apart(seen)).in_order(
+                self.columns
+            )
             for seen in (replace(seen, indicators=tuple(sorted(tied))) for seen in observations)
         ]
+        known = np.stack([np.where(seen.scale == 0, KNOWN, FREE) for seen in observations])
+        count = len(families.columns)
+        known[:, 1 : count + 1, 1 : count + 1] = families.known()
         self.own_laws = own_laws and k > 0 and len(observations) > 1
         rough = rough_coordinates(
             observations,
+            known,
             prior,
             covariates,
             own_laws=self.own_laws,
@@ -151,16 +158,14 @@ class CollapsedPosterior:
         E0, B0, scalars = _prior_arrays(prior, covariates, self.own_laws)
         design, ordered = self.columns[:-1], np.array(self.columns[1:-1], dtype=int) - 1
         E0, B0 = E0[np.ix_(design, design)], B0[np.ix_(self.columns, self.columns)]
-        known = np.where(scale == 0, KNOWN, FREE)
-        known[rough.tied[:, :, None] & np.eye(k + 2, dtype=np.bool_)] = TIED
-        if rough.tied.any():
-            scalars[INDICATORS] = tied_count = int(rough.tied.sum())
-            others = k - tied_count
-            scalars[CONSTANT] += log_multigamma(0.5 * (covariates.nu - others), tied_count)
+        if count:
+            scalars[INDICATORS] = count
+            others = k - count
+            scalars[CONSTANT] += log_multigamma(0.5 * (covariates.nu - others), count)
             if not holders[0].n_is_private:
                 n, nu = holders[0].n, scalars[NU]
-                scalars[CONSTANT] -= log_volume(n, tied_count) + log_mean(n, tied_count, 0.0)
-                scalars[CONSTANT] -= log_covariance(n, tied_count, nu - others)
+                scalars[CONSTANT] -= log_volume(n, count) + log_mean(n, count, 0.0)
+                scalars[CONSTANT] -= log_covariance(n, count, nu - others)
         scalars[CONSTANT] += sum(
             float(log_volume(holder.n, k + 1)) for holder in holders if not holder.n_is_private
         )
@@ -192,7 +197,7 @@ class CollapsedPosterior:
             laplace=np.array([holder.family == "laplace" for holder in holders]),
             values=np.stack([holder.values for holder in holders]),
             precision=precision,
-            known=known,
+            known=known[list(rough.order)],
             relative=rough.relative,
             partial=rough.partial,
             E0=E0,

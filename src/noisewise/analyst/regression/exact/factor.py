@@ -17,7 +17,15 @@ import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled
+from noisewise.analyst.regression.categories import TIED
 from noisewise.analyst.regression.exact.normalisers import log_volume, log_volume_slope
+from noisewise.analyst.regression.exact.tied import (
+    TAIL,
+    columns_of_atoms,
+    tied_row,
+    tied_rows,
+    tied_rows_adjoint,
+)
 from noisewise.analyst.regression.triangular import (
     gram_entry,
     relative_factor,
@@ -29,14 +37,9 @@ SHARED_BUFFERS = 21  # from 10 on: C, M and S of `holders`, those of `own_laws`,
 BUFFERS_PER_HOLDER = 5
 # A private n is at least P = k + 2, a whole number. Reals from P - 1/2 on stand for those.
 BELOW_SMALLEST_N = 0.5
-# Of the tail map of partial rows: y = v sqrt(1 + TAIL v²). Exponential tails of y become normal.
-TAIL = 0.25
 # The unit of the log size of y's entries above which they are few (`log_size`).
 FEW_ENTRIES = 0.25
 _ROOT_HALF, _PHI_0 = math.sqrt(0.5), 1.0 / math.sqrt(2.0 * math.pi)
-# How an entry of a holder's statistics is known: not at all, by its value, or, on the diagonal, as
-# the sum of an indicator, whose square it is.
-FREE, KNOWN, TIED = 0, 1, 2
 # What of a holder is counted from the reference: nothing, or a sum of the regression (y's row), the
 # covariates' covariance and their means; all of these is RELATIVE.
 PLAIN, REGRESSION, SPREADS, MEANS, RELATIVE = 0, 1, 2, 4, 7
@@ -245,106 +248,6 @@ def _partial_row_adjoint(
 
 
 @compiled
-def tied_rows(known: IntArray) -> Any:
-    """Number of tied rows of a holder, which are 1, 2, ..."""
-    count = 0
-    while known[count + 1, count + 1] == TIED:
-        count += 1
-    return count
-
-
-@compiled
-def tied_row(K: FloatArray, F: FloatArray, a: int, known: IntArray) -> Any:
-    """Row a of F, of an indicator, from its coordinates in row a of K; the log volume element.
-
-    An indicator is 0 or 1, so its sum of squares is its sum, n p, and its standard deviation is
-    ℓ = sqrt(p (1 - p)). Products with earlier levels of its category are 0, which is `known`. The
-    coordinates are the log odds of this level against those that are left, and the partial
-    correlations with the indicators of other categories, which are the free entries. Known entries
-    and F_aa follow. For the first category nothing is impossible: F_aa² = p (rest - p) / rest.
-    The volume is that of p and of the free entries of A / n.
-    """
-    rest = 1.0
-    for b in range(1, a):
-        if known[b]:
-            rest -= F[b, 0]
-        else:
-            F[a, b] = K[a, b]
-    share = 1.0 / (1.0 + math.exp(-K[a, 0])) if abs(K[a, 0]) < 500.0 else 0.0
-    p = rest * share
-    if not (p > 0.0 and p < 1.0 and share < 1.0):
-        return -np.inf
-    F[a, 0] = p
-    length = math.sqrt(p * (1.0 - p))
-    logp = math.log(p * (1.0 - share))
-    logp += partial_row(F, a, known, math.log(length), 0.0)
-    if not (logp > -np.inf and F[a, a] > 0.0):
-        return -np.inf
-    # That was the Jacobian for a free length. For a given one it has a sech² more for each entry.
-    logp += 2.0 * math.log(F[a, a] / length)
-    left = F[a, a] * F[a, a]
-    for b in range(1, a):
-        if known[b]:
-            F[a, b] = 0.0
-            F[a, b] = -gram_entry(F, a, b) / F[b, b]
-            left -= F[a, b] * F[a, b]
-        else:
-            logp += math.log(F[b, b])
-    if not left > 0.0:
-        return -np.inf
-    F[a, a] = math.sqrt(left)
-    return logp
-
-
-@compiled
-def _tied_row_adjoint(
-    K: FloatArray,
-    F: FloatArray,
-    Fbar: FloatArray,
-    Kbar: FloatArray,
-    a: int,
-    known: IntArray,
-    row: FloatArray,
-) -> Any:
-    """Reverse of `tied_row`: the derivatives by its coordinates into row a of Kbar."""
-    by_square = Fbar[a, a] / F[a, a]
-    rest, square, m = 1.0, F[a, a] * F[a, a], 0
-    for b in range(1, a):
-        if known[b]:
-            rest -= F[b, 0]
-            square += F[a, b] * F[a, b]
-            Fbar[a, b] -= by_square * F[a, b]
-        else:
-            Fbar[b, b] += 1.0 / F[b, b]
-            row[m] = K[a, b]
-            m += 1
-    for b in range(a - 1, 0, -1):
-        if known[b]:
-            f = Fbar[a, b] / F[b, b]
-            for c in range(b):
-                Fbar[a, c] -= f * F[b, c]
-                Fbar[b, c] -= f * F[a, c]
-            Fbar[b, b] -= f * F[a, b]
-    diagonal = F[a, a]
-    F[a, a] = math.sqrt(square)
-    Fbar[a, a] = by_square * F[a, a] + 2.0 / F[a, a]
-    _partial_row_adjoint(F, Fbar, a, known, 0.0, row, Fbar[0], Kbar[0])
-    F[a, a] = diagonal
-    m = 0
-    for b in range(1, a):
-        if not known[b]:
-            Kbar[a, b] = Kbar[0, m]
-            m += 1
-    p = F[a, 0]
-    share = p / rest
-    by_p = Fbar[a, 0] + (Kbar[0, m] - 2.0) * 0.5 * (1.0 / p - 1.0 / (1.0 - p))
-    Kbar[a, 0] = by_p * p * (1.0 - share) + 1.0 - 2.0 * share
-    for b in range(1, a):
-        if known[b]:
-            Fbar[b, 0] -= by_p * share + 1.0 / rest
-
-
-@compiled
 def is_relative(form: int, a: int, b: int, P: int) -> Any:
     """Whether entry (a, b) of K is counted from the reference."""
     if a == P - 1:
@@ -375,7 +278,7 @@ def factor(
     and without its constant where n is public. Where n is private, its coordinate is the first, and
     the argument `n` is not used. `R` is F of the reference, `beta` the regression that is in it.
     """
-    P = F.shape[0]
+    P, tied = F.shape[0], tied_rows(known)
     cursor = start
     logp = 0.0
     if not known[0, 0]:
@@ -384,7 +287,7 @@ def factor(
         n = P - BELOW_SMALLEST_N + math.exp(log_excess)
         if not n < np.inf:
             return cursor, -np.inf
-        logp += log_excess + log_volume(n, P - 1) - log_volume(n, tied_rows(known))
+        logp += log_excess + log_volume(n, P - 1) - log_volume(n, tied)
     F[0, 0] = 1.0
     F[0, 1] = n
     K[0, 0] = 1.0
@@ -394,10 +297,12 @@ def factor(
             if not known[a, b]:
                 K[a, b] = centre[cursor] + scale[cursor] * x[cursor]
                 cursor += 1
-        if known[a, a] == TIED:
+        if a <= tied:
             logp += tied_row(K, F, a, known[a])
-            if not (logp > -np.inf and F[a, a] > 0.0):
+            if not logp > -np.inf:
                 return cursor, -np.inf
+            if a == tied:
+                columns_of_atoms(F, known, tied, 1.0)
             continue
         if not known[a, a]:
             if partial[a]:
@@ -503,8 +408,8 @@ def factor_adjoint(
         lastbar = 0.0
         row[a] = 0.0
         if known[a, a] == TIED:
-            _tied_row_adjoint(K, F, Fbar, Kbar, a, known[a], row)
-            continue
+            tied_rows_adjoint(K, F, Fbar, Kbar, known, a)
+            break
         Fbar[a, a] += (n - a) / F[a, a]
         if known[a, a]:
             k = Kbar[a, a] / last

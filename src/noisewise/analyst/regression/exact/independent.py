@@ -30,8 +30,9 @@ import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
+from noisewise.analyst.regression.categories import TIED
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
-from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N, TIED
+from noisewise.analyst.regression.exact.factor import BELOW_SMALLEST_N
 from noisewise.analyst.regression.exact.kernels import logp_and_gradient
 from noisewise.analyst.regression.exact.prior import (
     A0,

@@ -60,10 +60,12 @@ An indicator is 0 or 1, so its sum of squares is its sum, and products of levels
 0. A normal law of such columns, given these equations, is improper: a level that nobody has fulfils
 them best. So with one holder and a flat mean, indicators come first, with a law of their own, and
 the normal law is that of the numbers given them: p(A) = p(A_11) p(A | A_11) with A_11 the block of
-the indicators, and its first factor is replaced by a flat one. Of one or two categories that is the
-law of counts under a flat Dirichlet prior of their joint table; of more, it is flat on what two at
-a time can be. (This is the general location model of Olkin & Tate 1961.) Since T_11 has an inverse
-Wishart law as well, the factor that goes is known in closed form (`_flat_mean`).
+the indicators, and its first factor is replaced by a flat one. Of one category, or of several with
+all their interactions (a family, `categories`), that is the law of counts under a flat Dirichlet
+prior of its cells; of several, it is flat on what two families at a time can be. (This is the
+general location model of Olkin & Tate 1961.) In their coordinates (`tied`) every value is possible.
+Since T_11 has an inverse Wishart law as well, the factor that goes is known in closed form
+(`_flat_mean`).
 
 Maps
 ----
@@ -121,7 +123,6 @@ from noisewise.analyst.regression.exact.factor import (
     private_n_slope,
     regression_of,
     regression_of_adjoint,
-    tied_rows,
 )
 from noisewise.analyst.regression.exact.holders import log_prior, pooled_adjoint
 from noisewise.analyst.regression.exact.own_laws import own_law_adjoint
@@ -137,6 +138,7 @@ from noisewise.analyst.regression.exact.prior import (
     log_precisions_adjoint,
     log_residual_variance,
 )
+from noisewise.analyst.regression.exact.tied import tied_rows
 from noisewise.analyst.regression.triangular import add_rows, gram_entry, triangle_product
 
 
@@ -147,7 +149,7 @@ class Arrays(NamedTuple):
     laplace: BoolArray  # (J,)
     values: FloatArray  # (J, P, P)
     precision: FloatArray  # (J, P, P), 1 / scale; 0 if known or not released
-    known: IntArray  # (J, P, P), FREE, KNOWN or TIED (`factor`); known[j, 0, 0]: n is public
+    known: IntArray  # (J, P, P), codes of `categories`; known[j, 0, 0]: n is public
     relative: IntArray  # (J,), a form of `factor`; PLAIN for the reference
     partial: BoolArray  # (J, P), by row
     E0: FloatArray  # (d, d)

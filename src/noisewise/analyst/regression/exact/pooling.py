@@ -28,7 +28,8 @@ import numpy as np
 
 from noisewise._arrays import FloatArray, IntArray
 from noisewise._compiled import compiled
-from noisewise.analyst.regression.exact.factor import FREE, is_relative, partial_row
+from noisewise.analyst.regression.categories import FREE
+from noisewise.analyst.regression.exact.factor import is_relative, partial_row
 from noisewise.analyst.regression.exact.kernels import Arrays
 from noisewise.analyst.regression.exact.start import information_of_entries
 

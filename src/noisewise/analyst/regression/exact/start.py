@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from noisewise._arrays import BoolArray, FloatArray, IntArray
+from noisewise.analyst.regression.categories import FREE, NESTED, TIED
 from noisewise.analyst.regression.exact.factor import (
     BELOW_SMALLEST_N,
     FEW_ENTRIES,
@@ -21,9 +23,9 @@ from noisewise.analyst.regression.exact.factor import (
     PLAIN,
     RELATIVE,
     SPREADS,
-    TAIL,
     is_relative,
 )
+from noisewise.analyst.regression.exact.tied import TAIL
 from noisewise.analyst.regression.observation import Observation, mapped_variance
 from noisewise.analyst.regression.priors import (
     CovariatePrior,
@@ -41,6 +43,7 @@ _LARGEST_MEAN = 1e8
 _SD_LIMITS = (1e-15, 1e15)
 _MOST_ROWS = 1e15
 _SIZE_UNIT = 0.7  # of the log size of y's entries, where they are few
+_LONGEST_ROW = 0.95  # of the vector of an atom's correlations with earlier families (`tied`)
 _SLACK = 1.5  # noise on an entry of y's row, over what it would be if other rows were known
 
 
@@ -54,7 +57,6 @@ class Coordinates(NamedTuple):
     centre: FloatArray  # (ndim,)
     scale: FloatArray  # (ndim,)
     rows: tuple[float, ...]  # numbers of rows, rough where they are private
-    tied: BoolArray  # (J, P), rows of indicators
 
 
 class _Holder(NamedTuple):
@@ -64,7 +66,6 @@ class _Holder(NamedTuple):
     mean: FloatArray  # (P, P)
     sd: FloatArray  # (P, P), of the noise; 0 if known, inf if not released
     n_is_private: bool
-    tied: BoolArray  # (P,)
     map: FloatArray | None
 
 
@@ -77,6 +78,7 @@ class _Moments(NamedTuple):
 
 def rough_coordinates(
     observations: Sequence[Observation],
+    known: IntArray,
     prior: RegressionPrior | ScaleFreePrior,
     covariates: CovariatePrior | ScaleFreeCovariates,
     *,
@@ -87,8 +89,9 @@ def rough_coordinates(
 ) -> Coordinates:
     """Choose coordinates, holders in the order reference first.
 
-    Units are conditional standard deviations: of the noise, by Gauss and Newton, of the difference
-    between holders by sampling, and of a vague prior.
+    `known` are the codes of `categories` for the entries of each holder, (J, P, P). Units are
+    conditional standard deviations: of the noise, by Gauss and Newton, of the difference between
+    holders by sampling, and of a vague prior.
     """
     k = covariates.k
     given = [_holder(observation.without_map()) for observation in observations]
@@ -101,7 +104,7 @@ def rough_coordinates(
     # The reference is the holder that knows most about the population.
     uncertainty = [float(np.median(h.sd**2 + sampling / h.n)) for h in given]
     order = tuple(int(j) for j in np.argsort(uncertainty, kind="stable"))
-    holders = [_holder(observations[j]) for j in order]
+    holders, known = [_holder(observations[j]) for j in order], known[list(order)]
     views = [_view(holder.map, population, sampling, apart) for holder in holders]
 
     noisy = np.array(
@@ -116,8 +119,7 @@ def rough_coordinates(
     if force_relative is not None:
         relative[:] = RELATIVE if force_relative is True else int(force_relative)
     relative[0] = PLAIN
-    alone = len(holders) == 1 and isinstance(covariates, ScaleFreeCovariates)
-    tied = np.array([holder.tied & alone for holder in holders])
+    tied = np.diagonal(known, axis1=1, axis2=2) == TIED
 
     scale_free = isinstance(prior, ScaleFreePrior)
     sized = isinstance(prior, ScaleFreePrior) and prior.centre is None  # y's row (`kernels`)
@@ -175,12 +177,11 @@ def rough_coordinates(
                 inner = free[:-1]
                 sized_by = _size(centre[row, inner], holder.n)
                 unit[row, inner] = _y_noise(unit[row, inner])
-        for row in np.flatnonzero(tied[j]):
-            centre[row], unit[row] = _tied_row(holder, int(row), centre, F)
+        if tied[j].any():
+            _tied_rows(holder, known[j], centre, unit)
         if holder.n_is_private:
             centre[0, 0], unit[0, 0] = _private_n(holder, view.population.G)
-        coordinates = np.tril(holder.sd != 0)
-        coordinates[tied[j], tied[j]] = False
+        coordinates = np.tril(known[j] == FREE)
         centres.append(centre[coordinates])
         units.append(unit[coordinates])
     size_at = 0
@@ -210,7 +211,6 @@ def rough_coordinates(
         np.concatenate(centres),
         np.concatenate(units),
         tuple(holder.n for holder in holders),
-        tied,
     )
 
 
@@ -220,9 +220,7 @@ def _holder(observation: Observation) -> _Holder:
     noisy = (observation.scale > 0) & np.isfinite(observation.scale)
     sd[noisy] = np.clip(sd[noisy], *_SD_LIMITS)
     mean = np.clip(observation.values / n, -_LARGEST_MEAN, _LARGEST_MEAN)
-    tied = np.zeros(len(sd), dtype=np.bool_)
-    tied[list(observation.indicators)] = True
-    return _Holder(n, mean, sd, observation.n_is_private, tied, observation.map)
+    return _Holder(n, mean, sd, observation.n_is_private, observation.map)
 
 
 class _View(NamedTuple):
@@ -322,35 +320,91 @@ def _partial_row(
     return centre, unit
 
 
-def _tied_row(
-    holder: _Holder, row: int, centre: FloatArray, F: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Centre and unit of a tied row: log odds of the level, and correlations.
+def _tied_rows(holder: _Holder, known: IntArray, centre: FloatArray, unit: FloatArray) -> None:
+    """Fill in centre and unit of tied rows (`tied`): log odds of the atoms, and correlations.
 
-    Its mean is released twice. `centre` has the log odds of the earlier rows.
+    Row by row the possible values nearest to the noisy ones, pulled to no correlation where noise
+    hides it.
     """
-    own = np.flatnonzero(holder.sd[row, 1:row] == 0) + 1
-    rest = 1.0
-    for b in own:
-        rest *= 1.0 / (1.0 + math.exp(centre[b, 0]))
-    seen = [at for at in ((0, row), (row, row)) if np.isfinite(holder.sd[at])]
-    weight = np.array([1.0 / holder.sd[at] ** 2 for at in seen])
-    p = float(weight @ [holder.mean[at] for at in seen]) / float(weight.sum()) if seen else 0.5
-    noise = 1.0 / math.sqrt(float(weight.sum())) if seen else 0.5
-    # Where noise hides whether anybody has the level at all, as much as noise can hide.
-    least = min(max(0.5 * noise / rest, 0.5 / (holder.n * rest)), 0.3)
-    share = min(max(p / rest, least), 1.0 - least)
-    centres, units = np.zeros(len(F)), np.ones(len(F))
-    centres[0] = math.log(share / (1.0 - share))
-    units[0] = 1.0 / math.sqrt((rest * share * (1.0 - share) / noise) ** 2 + 0.25)
-    free = 1 + np.flatnonzero(holder.sd[row, 1 : row + 1] > 0)
-    if len(free) > 1:
-        length = math.sqrt(rest * share * (1.0 - rest * share))
-        entries = F[row, free] * length / float(np.sqrt((F[row, free] ** 2).sum()))
-        noise_information = _noise_information(holder, F, squares=False)[row, free]
-        inner, unit = _partial_row(entries, noise_information, np.ones(len(free)))
-        centres[free[:-1]], units[free[:-1]] = inner[:-1], unit[:-1]
-    return centres, units
+    count = int((known.diagonal() == TIED).sum())
+    at = slice(1, count + 1)
+    inner, sums = known[at, at], np.eye(count) + (known[at, at] == NESTED)
+    seen = np.isfinite(holder.sd)
+    precision = np.where(seen & (holder.sd > 0), 1.0 / np.maximum(holder.sd, 1e-300), 0.0) ** 2
+    p, noise = _atoms(holder.mean, precision, inner, sums)
+    products = np.where(seen, holder.mean, 0.0)[at, at]
+    products += np.where(seen[at, at], 0.0, np.outer(sums @ p, sums @ p))
+    between: FloatArray = np.asarray(np.linalg.inv(sums), dtype=np.float64)
+    products = between @ products @ between.T  # of atoms
+    information = sums.T @ precision[at, at]  # of an atom's products with columns
+    F, T = np.zeros((count, count)), np.zeros((count, count))
+    s = np.ones(count)
+    rest, first = 1.0, 0
+    for a in range(count):
+        if a > 0 and inner[a, a - 1] == FREE:
+            rest, first = 1.0, a
+        # Where noise hides whether anybody is there at all, as much as noise can hide.
+        least = min(max(0.5 * noise[a] / rest, 0.5 / (holder.n * rest)), 0.3)
+        share = min(max(p[a] / rest, least), 1.0 - least)
+        p[a] = rest * share
+        length = math.sqrt(p[a] * (1.0 - share))
+        free, own = slice(first), range(first, a)
+        row = np.zeros(first)
+        known_of = np.zeros(first)
+        if first:
+            known_of = information[a, free] @ F[free, free] ** 2
+            row = np.linalg.solve(F[free, free], products[a, free] - p[a] * p[free])
+            row = (row + share * F[own, free].sum(axis=0)) / length
+            for z in own:
+                row += (T[z, free] @ row) / (s[z] * (1.0 + s[z])) * T[z, free]
+            told = known_of * length**2
+            row *= told / (told + 1.0)
+            row *= min(1.0, _LONGEST_ROW / max(float(np.linalg.norm(row)), 1e-300))
+            T[a, free] = row
+            s[a] = math.sqrt(1.0 - float(row @ row))
+        F[a, free] = row
+        for z in reversed(own):
+            product = float(T[z, free] @ F[a, free])
+            F[a, free] -= product / (1.0 + s[z]) * T[z, free]
+            F[a, z] = -product
+        F[a] *= length
+        F[a] -= share * F[own].sum(axis=0)
+        F[a, a] = length * s[a]
+        centre[a + 1, 0] = math.log(share / (1.0 - share))
+        unit[a + 1, 0] = 1.0 / math.sqrt((rest * share * (1.0 - share) / noise[a]) ** 2 + 0.25)
+        if first:
+            entries = length * np.append(row, s[a])
+            ones = np.ones(first + 1)
+            found = _partial_row(entries, np.append(known_of, 0.0), ones)
+            centre[a + 1, 1 : first + 1], unit[a + 1, 1 : first + 1] = (x[:-1] for x in found)
+        rest -= p[a]
+
+
+def _atoms(
+    mean: FloatArray, precision: FloatArray, known: IntArray, sums: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Shares of atoms by least squares, and the sd of the noise in each.
+
+    `known` and `sums` are of the indicators: which of them are of one family, and which atoms each
+    is the sum of. The product of two of them is the sum of the atoms that are in both.
+    """
+    count = len(known)
+    p, noise = np.empty(count), np.empty(count)
+    starts = [0, *(a for a in range(1, count) if known[a, a - 1] == FREE), count]
+    for first, end in pairwise(starts):
+        a, b = np.tril_indices(end - first)
+        a, b = np.append(a, np.arange(end - first)) + first, np.append(b, np.full(end - first, -1))
+        b = np.where(b < 0, b, b + first)  # -1 is the constant
+        weight = precision[a + 1, b + 1]
+        told = weight > 0
+        a, b, weight = a[told], b[told], weight[told]
+        atoms = sums[a, first:end] * np.where(b[:, None] < 0, 1.0, sums[b, first:end])
+        # Where nothing is known, all atoms are equal, give or take a half.
+        information = (atoms.T * weight) @ atoms + 4.0 * np.eye(end - first)
+        covariance: FloatArray = np.asarray(np.linalg.inv(information), dtype=np.float64)
+        pull = atoms.T @ (weight * mean[a + 1, b + 1]) + 4.0 / (end - first + 1)
+        p[first:end], noise[first:end] = covariance @ pull, np.sqrt(covariance.diagonal())
+    return p, noise
 
 
 def _size(centre: FloatArray, n: float) -> tuple[float, float]:

@@ -58,6 +58,7 @@ from numba.np.numpy_support import carray
 from noisewise._arrays import BoolArray, FloatArray, IntArray
 from noisewise._compiled import compiled, sources_digest
 from noisewise.analyst.chains import Progress, available_cores
+from noisewise.analyst.regression.categories import FREE
 from noisewise.analyst.regression.exact.anchor import (
     BY_G,
     BY_KAPPA,
@@ -69,11 +70,7 @@ from noisewise.analyst.regression.exact.anchor import (
 )
 from noisewise.analyst.regression.exact.c_callback import C_TABLE, c_density, c_table, pointer
 from noisewise.analyst.regression.exact.density import CollapsedPosterior
-from noisewise.analyst.regression.exact.factor import (
-    BUFFERS_PER_HOLDER,
-    FREE,
-    SHARED_BUFFERS,
-)
+from noisewise.analyst.regression.exact.factor import BUFFERS_PER_HOLDER, SHARED_BUFFERS
 from noisewise.analyst.regression.exact.kernels import workspace
 from noisewise.analyst.regression.exact.own_laws import FLOOR
 from noisewise.analyst.regression.exact.pooling import pooling
