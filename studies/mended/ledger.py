@@ -40,7 +40,7 @@ def _ledger(folder: Path) -> Path:
 def adaptive_sizes(folder: Path) -> str | None:
     """By the answer to a first charge, the last one is as large as a cap of today lets it be.
 
-    The true delta of both together, by the tree of all answers, was up to four times the cap's.
+    The true delta of both together, by the tree of all answers, was up to 3.4 times the cap's.
     """
     with Ledger(folder / "budget.db") as ledger:
         ledger.set_cap("people", 3, "1e-6")

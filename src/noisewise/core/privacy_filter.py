@@ -4,9 +4,9 @@ The accountants of `core.composition` add up charges that were planned. A ledger
 people look at a Release, and then decide what to ask next and how much to spend on it. A rule that
 refuses charges such that the cap holds all the same is called a privacy filter (Rogers et al.
 2016). To compose the charges at hand by the best accountant, and to stop where that exceeds the
-cap, is *not* one: with the three accountants of `core.composition` the true delta is up to 3.5
-times the cap's (`tests/core/test_privacy_filter.py`); that rules of this form fail in general is
-shown in "f-differential privacy filters" (2026, arXiv:2602.06756).
+cap, is *not* one: with the three accountants of `core.composition` the true delta is up to 3.4
+times the cap's (`studies.caps`). That rules of this form fail in general is shown in
+"f-differential privacy filters" (2026, arXiv:2602.06756).
 
 **Rule.** Let the cap be (E, D). The charges that one person bears fit into it if one of these
 certificates holds:
@@ -93,11 +93,11 @@ checked. ∎
 **Raising a cap.** What fits into a cap fits into every larger one, in both numbers. So while a cap
 is changed in the light of answers, what holds is the largest cap that would ever have been set.
 
-**Why these.** A Rényi or zCDP filter (Feldman and Zrnic 2021; Lécuyer 2021; Whitehouse et al. 2023)
-needs no certificates for kinds of events, but says 10 to 20% less about Gaussians than a Gaussian
-filter does, which is exact for them; and pure charges, of which a ledger has few and large ones,
-would cost a multiple of their plain sum. `studies.caps` has the price of this rule. The four fifths
-and the tenths were chosen for that table: most ledgers have charges of one kind.
+**Why these.** In place of "gaussian", a Rényi or zCDP filter (Feldman and Zrnic 2021; Lécuyer 2021;
+Whitehouse et al. 2023) would take 5 to 7% from Gaussians, for which a Gaussian filter is exact, and
+give about 15% to thirty or more small pure charges; few and large ones need their plain sum in any
+case. `studies.caps` has the price of this rule. The four fifths and the tenths were chosen with
+that table in view: most ledgers have charges of one kind.
 
 References
 ----------
