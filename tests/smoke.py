@@ -89,6 +89,10 @@ def write_bill(path: Path, python: Path, wheel: Path) -> None:
     # The wheel is what the bill is about, not one component among others.
     [whole] = [each for each in bill["components"] if each["name"] == "noisewise"]
     bill["components"] = [each for each in bill["components"] if each is not whole]
+    # Where it lay on this machine is nobody's business.
+    whole["externalReferences"] = [
+        each for each in whole.get("externalReferences", []) if not each["url"].startswith("file:")
+    ]
     whole["hashes"] = [{"alg": "SHA-256", "content": sha256(wheel)}]
     bill["metadata"]["component"] = whole
     path.write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
