@@ -205,7 +205,7 @@ def test_a_new_file_is_closed_before_it_has_its_name(folder, monkeypatch):
     assert seen == ["looked"]
 
 
-@pytest.mark.parametrize("missing", ["O_TMPFILE", "proc", "manifest"])
+@pytest.mark.parametrize("missing", ["O_TMPFILE", "proc", "manifest", "locks"])
 def test_what_the_system_lacks_is_done_without(missing, folder, tmp_path, monkeypatch):
     link = os.link
 
@@ -218,6 +218,9 @@ def test_what_the_system_lacks_is_done_without(missing, folder, tmp_path, monkey
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     elif missing == "proc":
         monkeypatch.setattr(os, "link", refused)
+    elif missing == "locks":  # as on Windows
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+        monkeypatch.setattr("noisewise.core.temporary.fcntl", None)
     else:
         (tmp_path / "file").write_text("not a folder")
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))

@@ -121,7 +121,7 @@ def _linked(file: IO[bytes], path: Path) -> bool:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """An empty folder that nobody else may read, removed with all that is in it afterwards."""
+    """A new folder that nobody else may read, removed with all that is in it afterwards."""
     if fcntl is None:
         with tempfile.TemporaryDirectory(prefix="noisewise-") as windows:
             yield Path(windows)
@@ -213,7 +213,9 @@ class _Entry:
         self._descriptor: int | None = None
 
     def write(self, made: os.stat_result, *, complete: bool = False) -> None:
-        """Say what was made, or is about to get its name. Whoever can read it all has proof."""
+        """Say what was made, or is about to get its name."""
+        if fcntl is None:
+            return
         with suppress(OSError):
             if self._descriptor is None:
                 with _manifest(make=True) as manifest:
@@ -396,13 +398,15 @@ def _why_not_ours(made: Made, token: str, *, remove: bool) -> str:
 
 def _why_used(made: Made) -> str:
     """Why the process may be running still, though nobody has the lock."""
-    if made.machine != platform.node():
-        return f"it was made on another machine ({made.machine})"
     boot = _boot()
-    if boot is None or made.boot is None:
+    if boot is not None and boot == made.boot:  # the same system, maybe in another container
+        runs = _start_of(made.process) == made.started
+    elif made.machine != platform.node():
+        return f"it was made on another machine ({made.machine})"
+    elif boot is None or made.boot is None:
         runs = _exists(made.process)
     else:
-        runs = boot == made.boot and _start_of(made.process) == made.started
+        runs = False
     return f"process {made.process} is running" if runs else ""
 
 
