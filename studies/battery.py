@@ -30,7 +30,6 @@ import noisewise as nw
 from noisewise._arrays import FloatArray
 from noisewise.core.errors import RequestError
 from noisewise.core.schema import Category, Column, Number, Schema
-from noisewise.holder.requests.glm import make_glm_request
 from noisewise.holder.requests.regression import make_request
 from studies.report import Grid, published
 from studies.tables import Row, as_markdown
@@ -40,7 +39,6 @@ NAME = "battery"
 LARGE = 50_000  # rows of a table that stands for a population
 SEEDS, QUICK_TRIALS = 10, 6
 DELTA = "1e-6"
-_MOST_EFFECT = 8.0  # a slope times a spread, beyond which there is no maximum of a likelihood
 
 
 class Setting(NamedTuple):
@@ -54,10 +52,8 @@ class Setting(NamedTuple):
 GRID = (
     *(Setting("linear", epsilon) for epsilon in ("0.3", "1", "3")),
     *(Setting("linear", "1", rows) for rows in (1_000, 1_500, 5_000)),
-    Setting("logistic", "1"),
-    Setting("poisson", "1"),
 )
-QUICK_GRID = (Setting("linear", "1"), Setting("logistic", "1"))
+QUICK_GRID = (Setting("linear", "1"),)
 
 
 # --- the tables -----------------------------------------------------------------------------------
@@ -81,9 +77,7 @@ def folder() -> Path:
 def formulas(family: str) -> tuple[dict[str, Any], ...]:
     """The regressions of a family, in the order of the file."""
     known = json.loads((folder() / "formulas.json").read_text(encoding="utf-8"))
-    if family == "linear":
-        return tuple(known["linear"])
-    return tuple(one for one in known["glm"] if one["family"] == family)
+    return tuple(known[family])
 
 
 @cache
@@ -113,8 +107,7 @@ def read(formula: dict[str, Any]) -> Table:
         folder() / f"{formula['table']}.parquet", columns=list(dict.fromkeys(wanted))
     )
     frame = frame.dropna()
-    counted = formula.get("family", "linear") != "logistic"
-    numbers = [*formula["numbers"], *([formula["target"]] if counted else [])]
+    numbers = [*formula["numbers"], formula["target"]]
     complete = np.isfinite(frame[numbers].astype(float).to_numpy()).all(axis=1)
     frame = frame[complete]
     columns: dict[str, Column] = {}
@@ -124,12 +117,8 @@ def read(formula: dict[str, Any]) -> Table:
         columns[f"x{i}"] = Number(*bounds(rows[f"x{i}"]))
     for i, name in enumerate(categories):
         rows[f"c{i}"], columns[f"c{i}"] = _category(frame[name])
-    if counted:
-        rows["y"] = frame[formula["target"]].to_numpy(dtype=float)
-        low, high = bounds(rows["y"])
-        columns["y"] = Number(0 if formula.get("family") == "poisson" else low, high)
-    else:
-        rows["y"], columns["y"] = _category(frame[formula["target"]])
+    rows["y"] = frame[formula["target"]].to_numpy(dtype=float)
+    columns["y"] = Number(*bounds(rows["y"]))
     return Table(columns, rows)
 
 
@@ -163,8 +152,7 @@ def trial(setting: Setting, number: int) -> Record:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            judge = _linear if setting.family == "linear" else _generalized
-            return record | judge(setting, formula, number)
+            return record | _linear(setting, formula, number)
         except Exception as error:
             return record | {"failed": f"{type(error).__name__}: {error}"[:300]}
 
@@ -216,32 +204,6 @@ def least_squares(rows: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     return theta[1:], np.sqrt(sigma2 * np.diag(np.linalg.pinv(x.T @ x)))[1:], sigma2
 
 
-def _generalized(setting: Setting, formula: dict[str, Any], number: int) -> Record:
-    import statsmodels.api as sm
-
-    table = read(formula)
-    family = sm.families.Binomial() if setting.family == "logistic" else sm.families.Poisson()
-    y = table.rows["y"]
-    if setting.family == "logistic":
-        declared = table.columns["y"]
-        assert isinstance(declared, Category)
-        y = (y == declared.levels[1]).astype(float)
-    names = [name for name in table.columns if name != "y"]
-    x = sm.add_constant(np.column_stack([table.rows[name] for name in names]), has_constant="add")
-    whole = sm.GLM(y, x, family=family).fit()
-    error = whole.bse[1:]
-    effect = np.abs(whole.params[1:] * x[:, 1:].std(axis=0)).max()
-    if not np.isfinite(error).all() or (error <= 0).any() or effect > _MOST_EFFECT:
-        return {"no_maximum": True}
-    schema = Schema("battery", table.columns)
-    words = _request_words(setting, table, number)
-    release = published(make_glm_request(schema, family=setting.family, **words), table.rows)
-    weight = np.asarray(nw.weights(release, table.rows), dtype=float)
-    weighted = sm.GLM(y, x, family=family, freq_weights=weight).fit()
-    posterior = nw.fit(release, seed=number, chains=2, draws=400)
-    return _judged(posterior, names, weighted.params[1:], whole.params[1:], error)
-
-
 def _judged(
     posterior: Any, names: Sequence[str], reach: FloatArray, whole: FloatArray, error: FloatArray
 ) -> Record:
@@ -270,17 +232,15 @@ def _judged(
 
 def row_of(setting: Setting, records: Sequence[Record]) -> Row:
     """One line."""
-    judged = [one for one in records if "no_maximum" not in one]
-    good = [one for one in judged if "failed" not in one]
-    row: Row = setting._asdict() | {"fits": len(judged), "failed": len(judged) - len(good)}
+    good = [one for one in records if "failed" not in one]
+    row: Row = setting._asdict() | {"fits": len(records), "failed": len(records) - len(good)}
     for what in ("held", "held_all"):
-        share, error = clustered(judged, what)
+        share, error = clustered(records, what)
         row |= {what: round(share, 4), f"{what} ±": round(error, 4)}
     quiet = [one for one in good if not one["warnings"]]
     row["quiet"] = round(len(quiet) / max(len(good), 1), 3)
     row["held, quiet"] = round(clustered(quiet, "held")[0], 4)
-    if setting.family == "linear":
-        row["sigma2"] = round(float(np.mean([one.get("sigma2", False) for one in judged])), 4)
+    row["sigma2"] = round(float(np.mean([one.get("sigma2", False) for one in records])), 4)
     width, width_all, shift, error = (
         np.abs(np.concatenate([one[what] for one in good]))
         for what in ("width", "width_all", "shift", "error")
@@ -318,7 +278,7 @@ def markdown(rows: Sequence[Row]) -> str:
             f"{100 * row[what]:.1f} ± {100 * row[f'{what} ±']:.1f}%"
             for what in ("held", "held_all")
         )
-        sigma2 = f"{100 * row['sigma2']:.1f}%" if "sigma2" in row else ""
+        sigma2 = f"{100 * row['sigma2']:.1f}%"
         lines.append(
             (
                 kind,
@@ -351,4 +311,4 @@ EXPERIMENT = Grid(
     row_of,
     markdown,
     {"delta": DELTA},
-).report("Real tables that nobody chose: within reach and all rows, linear, logistic and Poisson")
+).report("Real tables that nobody chose: linear regressions within reach and of all rows")

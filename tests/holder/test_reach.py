@@ -163,7 +163,7 @@ def test_other_releases_and_missing_columns_are_refused(release, tmp_path):
     rng = np.random.default_rng(1)
     given = {"x": rng.random(500), "y": rng.choice(["no", "yes"], 500)}
     logistic = publish(request, given, ledger=ledger_for(tmp_path / "l.db")).release
-    with pytest.raises(RequestError, match="release: expected the Release of a linear"):
+    with pytest.raises(RequestError, match="release: expected the Release of statistics"):
         within_reach(logistic, given)
     with pytest.raises(nw.NoisewiseError, match="score"):
         within_reach(release, {"dose": [1.0], "region": ["n"]})

@@ -57,9 +57,8 @@ def within_reach(release: Release, frame: Any) -> Any:
     """
     if not isinstance(release, Release):
         raise RequestError(
-            f"release: expected the Release of a linear regression, got a "
-            f"{type(release).__name__}; of a logistic or Poisson regression ask for "
-            "noisewise.weights"
+            "release: expected the Release of statistics of a linear regression, got a "
+            f"{type(release).__name__}"
         )
     rows = design_rows(release.design, frame)
     numbers = is_number(release.design)
