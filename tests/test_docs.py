@@ -122,8 +122,11 @@ columns:
 """
 
 
-def test_the_examples_of_the_commands(workplace, files):
+def test_the_examples_of_the_commands(workplace, files, monkeypatch):
     """Every example of the page of commands, in an order in which files are there when needed."""
+    monkeypatch.setenv(
+        "XDG_STATE_HOME", str(workplace / "state")
+    )  # nothing was left by killed runs
     import pyarrow as pa
     import pyarrow.parquet as pq
 

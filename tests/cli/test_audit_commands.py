@@ -141,7 +141,7 @@ def test_the_words_are_those_of_the_publishing_commands():
     beside = {
         *("data", "ledger", "out", "dry_run", "label", "engine", "table", "query", "anyway"),
         *("append", "batch", "disjoint", "series", "purpose", "as_json", "help"),
-        *("partition", "spark_config", "sign", "passphrase_file"),
+        *("partition", "spark_config", "sign", "passphrase_file", "same_data", "query_attested_by"),
     }
     names = ("release", "release-summary", "release-network", "sample-regression")
     wanted = {p.name for name in names for p in commands[name].params} - beside

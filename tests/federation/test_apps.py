@@ -353,19 +353,15 @@ def test_a_fit_that_fails_is_in_the_report(tmp_path, config, monkeypatch):
     assert not (tmp_path / "out" / "posterior.nc").exists()
 
 
-def test_warnings_name_the_node(tmp_path, config, caplog):
+def test_nodes_that_contradict_each_other_are_named(tmp_path, config):
     """The order in which Releases are fitted is that of their digests, which tells nobody."""
     rows = [(age, severity, emergency, 39) for age, severity, emergency, _ in ROWS * 400]
     nodes = {
         1: make_hospital(tmp_path / "1", name="h1", data=csv_text(ROWS * 400)),
         2: make_hospital(tmp_path / "2", name="h2", data=csv_text(rows)),
     }
-    with caplog.at_level("WARNING", logger="flwr"):
+    with pytest.raises(apps.NoPosteriorError, match=r"node 2 \(data set 'h2'\).*contradict"):
         apps.main(Grid(nodes), context(config | AUTO))
-    posterior = load_posterior(tmp_path / "out" / "posterior.nc")
-    (warning,) = [text for text in posterior.info.warnings if "contradict" in text]
-    assert "node 2 (data set 'h2')" in warning
-    assert warning in caplog.text
 
 
 def test_a_word_that_no_fit_would_take_costs_nobody_anything(tmp_path, config):

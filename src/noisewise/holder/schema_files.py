@@ -247,6 +247,7 @@ def merged_ids(
     engine: str = "auto",
     table: str | None = None,
     query: str | None = None,
+    query_attested_by: str | None = None,
 ) -> dict[str, int]:
     """How many ids another rule would make one with another id, for the holder only.
 
@@ -256,7 +257,9 @@ def merged_ids(
     """
 
     def merged_by(**rule: Any) -> int | None:
-        source = open_source(data, engine=engine, table=table, query=query)
+        source = open_source(
+            data, engine=engine, table=table, query=query, query_attested_by=query_attested_by
+        )
         try:
             return people - source.sums(ReadAll(replace(schema, **rule), ids_only=True))
         except DataError:  # an id that is blank, and with this rule missing: it can't be used

@@ -75,7 +75,9 @@ _DEFLATE, _SHUFFLE = 1, 2
 
 def refuse(reason: str) -> NoReturn:
     """The file is none of ours."""
-    raise ReleaseError(f"not a posterior file of noisewise, or damaged: {reason}")
+    raise ReleaseError(
+        f"not a posterior file of noisewise (`fit` writes those), or damaged: {reason}"
+    )
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc
-from scipy.stats import norm
+from scipy.special import chdtrc, ndtri
 
 from noisewise._arrays import FloatArray
 from noisewise.analyst.regression.observation import ModelColumns, Observation
@@ -182,7 +181,7 @@ def _in_sds(square: float, degrees: int) -> float:
     beyond = float(chdtrc(degrees, square))
     if beyond < 1e-280:  # far out the two are the same but for a constant
         return float(np.sqrt(square))
-    return float(norm.isf(beyond / 2))
+    return -float(ndtri(beyond / 2))
 
 
 def _apart(holder: Holder, others: Sequence[Holder], columns: ModelColumns) -> str:

@@ -384,7 +384,7 @@ class Book:
         return seq
 
     def publish(
-        self, record: ChargeRecord, text: str, kept: Mapping[str, Any] | None, attested_by: str
+        self, record: ChargeRecord, text: str, kept: Mapping[str, Any] | None, attested_by: str = ""
     ) -> None:
         """Store the text of a Release, and turn its charge from pending to published.
 

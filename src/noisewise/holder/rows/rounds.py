@@ -121,7 +121,7 @@ class BallPlan(ReadsDesign):
 
     design: Design
     shape: Shape
-    secrets: tuple[int, ...] = field(default=(), repr=False)  # of a check (`rows.same_rows`)
+    hash_keys: tuple[int, ...] = field(default=(), repr=False)  # of a check (`rows.same_rows`)
 
     def __post_init__(self) -> None:
         shape, groups = self.shape, len(self.design.category_sizes)
@@ -141,7 +141,7 @@ class TailPlan(ReadsDesign):
 
     design: Design
     transform: Transform
-    secrets: tuple[int, ...] = field(default=(), repr=False)
+    hash_keys: tuple[int, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         check_transform(self.design, self.transform)
@@ -170,7 +170,7 @@ class ResidualPlan(ReadsDesign):
     shape: Shape
     direction: tuple[int, ...]
     radius: int
-    secrets: tuple[int, ...] = field(default=(), repr=False)
+    hash_keys: tuple[int, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         BallPlan(self.design, self.shape)  # checks the shape
@@ -196,10 +196,12 @@ def check_transform(design: Design, transform: Transform) -> None:
 class Coordinates(ABC):
     """From table columns to blocks of z."""
 
-    def __init__(self, design: Design, transform: Transform, secrets: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, design: Design, transform: Transform, hash_keys: tuple[int, ...] = ()
+    ) -> None:
         self.n = 0
         self._design = design
-        self._row_check = RowCheck(design, secrets) if secrets else None
+        self._row_check = RowCheck(design, hash_keys) if hash_keys else None
         self._checked = np.zeros(1, dtype=np.int64)
         self._of_means = design.schema.unit_column is not None
         self._grid = RowGrid.with_bits(design, GRID_BITS)
@@ -294,7 +296,7 @@ class BallAccumulator(Coordinates):
     """Adds up the Gram matrices of a shape."""
 
     def __init__(self, plan: BallPlan | ResidualPlan) -> None:
-        super().__init__(plan.design, plan.shape.transform, plan.secrets)
+        super().__init__(plan.design, plan.shape.transform, plan.hash_keys)
         self._shape = plan.shape
         with_indicators = plan.shape.weight > 0
         self._places = self._numbers if not with_indicators else range(len(self._grid.columns))
@@ -383,7 +385,7 @@ class TailAccumulator(Coordinates):
     """Counts rows by their length, in the bins of `core.rounds.tail.EDGES`."""
 
     def __init__(self, plan: TailPlan) -> None:
-        super().__init__(plan.design, plan.transform, plan.secrets)
+        super().__init__(plan.design, plan.transform, plan.hash_keys)
         self._edges = np.array(grid_edges(plan.design.number_of_numbers), dtype=np.float64)
         self.counts = np.zeros(len(self._edges) + 1, dtype=np.int64)
 

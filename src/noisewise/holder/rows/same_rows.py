@@ -52,7 +52,7 @@ def with_check(plan: Any, key: str) -> Any:
     """The plan, which takes this check as well; `key` is in hexadecimal digits."""
     if isinstance(plan, SumPlan):
         return plan  # its sums are enough
-    return replace(plan, secrets=secrets_of(key, plan.design))
+    return replace(plan, hash_keys=secrets_of(key, plan.design))
 
 
 def check_of(plan: Any, result: Any, key: str) -> int:
@@ -60,10 +60,11 @@ def check_of(plan: Any, result: Any, key: str) -> int:
     if not isinstance(plan, SumPlan):
         return int(result.check)
     assert isinstance(result, Sums)
-    statistic, secrets = SecondMoments(plan.design), secrets_of(key, plan.design)
+    statistic, hash_keys = SecondMoments(plan.design), secrets_of(key, plan.design)
     moments = statistic.with_public(result.n, result.values[SecondMoments.name])
     total = sum(
-        (1 if a == b else 2) * secrets[a] * secrets[b] * value for (a, b), value in moments.items()
+        (1 if a == b else 2) * hash_keys[a] * hash_keys[b] * value
+        for (a, b), value in moments.items()
     )
     return total % MODULUS
 
@@ -85,14 +86,14 @@ def _whole(design: Design) -> Design:
 class RowCheck:
     """Adds up the check, block by block."""
 
-    def __init__(self, design: Design, secrets: Sequence[int]) -> None:
+    def __init__(self, design: Design, hash_keys: Sequence[int]) -> None:
         whole = _whole(design)
         grid = RowGrid.of(whole, Box(), SecondMoments.degree)
         narrow = Narrow(whole, grid.columns, allowed=whole.schema.unit_column is None)
         self._grid = replace(grid, columns=narrow.columns)
         # Of covariates alone, blocks have no design column for the target.
         self._rows = None if whole is design else DesignRows(whole, narrow.columns)
-        constant, *others = narrow.by_row(np.array(secrets, dtype=np.float64))
+        constant, *others = narrow.by_row(np.array(hash_keys, dtype=np.float64))
         self._constant = float(constant) * grid.one
         # Categories of many levels by their codes, everything else by a product.
         self._secrets = np.array([0.0 if np.ndim(one) else one for one in others])
@@ -113,8 +114,8 @@ class RowCheck:
         total += self._constant
         if self._by_level:
             codes = self._narrow.codes(block)
-            for row, secrets in self._by_level.items():
-                total += secrets[codes[row]]
+            for row, hash_keys in self._by_level.items():
+                total += hash_keys[codes[row]]
         total -= np.floor(total * (1 / MODULUS)) * MODULUS
         squares = total.astype(np.int64)
         squares *= squares

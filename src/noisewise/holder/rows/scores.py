@@ -73,7 +73,7 @@ class ScorePlan(ReadsDesign):
     design: Design
     shape: Shape  # with a weight if there are categories; its radius is that of the ball for z
     theta: tuple[int, ...]  # in units of 2**-16, one for every entry of u
-    secrets: tuple[int, ...] = field(default=(), repr=False)  # of a check (`rows.same_rows`)
+    hash_keys: tuple[int, ...] = field(default=(), repr=False)  # of a check (`rows.same_rows`)
 
     def __post_init__(self) -> None:
         if longest_of(self.design, self.shape) > LARGEST_SQUARE * PRODUCT_ONE:
@@ -92,7 +92,7 @@ class ScoreAccumulator(Coordinates):
     """Adds up scores and information."""
 
     def __init__(self, plan: ScorePlan) -> None:
-        super().__init__(plan.design, plan.shape.transform, plan.secrets)
+        super().__init__(plan.design, plan.shape.transform, plan.hash_keys)
         self._shape = plan.shape
         self._longest = float(longest_of(plan.design, plan.shape))
         outcome = outcome_of(plan.design)
