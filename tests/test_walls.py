@@ -86,7 +86,9 @@ RANDOM = {
 PLACES = {"/dev/random", "/dev/urandom"}
 # Hashes can be made to look random. These files hash what is public, or what the ledger holds.
 HASHES = {"hashlib", "hmac", "zlib", "binascii"}
-MAY_HASH = ("ledger/", "requests/base.py", "series.py", "networks/fourier.py")
+MAY_HASH = (
+    *("ledger/", "requests/base.py", "series.py", "networks/fourier.py", "rows/same_rows.py"),
+)
 
 
 def randomness_in(source, may_hash=False):

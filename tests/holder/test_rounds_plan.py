@@ -255,7 +255,7 @@ def test_the_residual_is_stretched_and_nothing_else():
 def test_rounds_start_where_they_are_worth_it():
     """At nine of the strength, by public numbers alone; a number of rounds overrules that."""
     setting = rounds.Setting(3, 0, 1, True, MU)
-    needed = 9 * math.sqrt(3) * (1 + 6) / MU
+    needed = 9 * math.sqrt(3) * (1.25**2 + 6) / MU
     assert not setting.worthwhile(needed - 1)
     assert setting.worthwhile(needed + 1)
     assert rounds.Setting(3, 0, 1, True, MU, most=2).worthwhile(10)

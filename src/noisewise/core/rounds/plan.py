@@ -54,8 +54,9 @@ from noisewise.core.rounds.transform import Floats, Shape, Transform
 from noisewise.core.statistics.ball_moments import LARGEST_SQUARE, PRODUCT_ONE, ROW_BITS
 
 MOST_ROUNDS = 10  # the first measurement and the last round among them
+CONSTANT = 5 << (ROW_BITS - 2)  # c = 1.25 of exploring rounds
 # c = 1: noise on the mean of the residual is then that on its products with numbers of spread 1.
-CONSTANT = 1 << ROW_BITS
+_LAST_CONSTANT = 1 << ROW_BITS
 
 _REST_OVER_CATEGORIES = 2  # of |u|² in the last round
 _ENOUGH = 9  # `Setting.strength` from which rounds are worth their cost (`studies reach --small`)
@@ -199,7 +200,7 @@ class Setting:
         and to (1 + a)/√a on those of levels, which is least at 1. Half of that costs levels 6%
         and saves numbers 25%.
         """
-        rest = (CONSTANT / (1 << ROW_BITS)) ** 2 + radius_squared
+        rest = (_LAST_CONSTANT / (1 << ROW_BITS)) ** 2 + radius_squared
         return rest * (1 + 1 / _REST_OVER_CATEGORIES if self.categories else 1)
 
     def _needed(self, square: float, n: float) -> float:
@@ -507,6 +508,6 @@ def _ball(setting: Setting, transform: Transform, radius: int) -> Shape:
     """The last round's shape with this radius."""
     weight = 0
     if setting.categories:
-        rest = (CONSTANT**2 + radius**2) // _REST_OVER_CATEGORIES
+        rest = (_LAST_CONSTANT**2 + radius**2) // _REST_OVER_CATEGORIES
         weight = math.isqrt(rest // setting.categories)
-    return Shape(transform, CONSTANT, weight, radius)
+    return Shape(transform, _LAST_CONSTANT, weight, radius)
