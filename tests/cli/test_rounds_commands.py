@@ -59,7 +59,7 @@ ASKED = ("--schema", "schema.yaml", "--target", "income", "--features", "age", "
 def test_a_dry_run_says_what_rounds_will_do(shell, tmp_path):
     said = shell(*ASKED, "--delta", "1e-6", "--rounds", "auto", "--dry-run")
     assert "Rounds: at most 10" in said
-    assert "With fewer than 532 rows there is one round" in said
+    assert "With fewer than 300 rows there is one round" in said
     told = shell(*ASKED, "--delta", "1e-6", "--rounds", "3", "--dry-run", "--json")
     assert json.loads(told)["rounds"] == {"most": 3, "rows_needed": 1}
     assert not (tmp_path / "release.json").exists()
